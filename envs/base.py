@@ -1,13 +1,14 @@
 """What an environment is: the page to read before writing one.
 
-An environment is a Gymnasium-like object that speaks text. It imports nothing of ``megatron_agent``, is made
-by a factory, lives in a worker process, and is used for one session at a time (``reset`` may be called again).
+An environment is a Gymnasium-like object that speaks text. It imports nothing of
+``megatron_agent``, is made by a factory, lives in a worker process, and is used for one session at
+a time (``reset`` may be called again).
 
 Example of one episode::
 
     env = FrozenLakeEnv()
     observation = env.reset(seed=7, options={"size": 4})
-    outcome = env.step("right")          # StepOutcome(observation, reward, terminated, truncated, ...)
+    outcome = env.step("right")  # StepOutcome(observation, reward, terminated, ...)
     env.close()
 """
 
@@ -25,8 +26,8 @@ class Observation:
 
     text: str
     anchor: Any
-    """Canonical state to group steps by: text, bytes, a number, or a numpy array. No move counters, no
-    echo of the last action, no colour codes: two visits of one state must have equal anchors."""
+    """Canonical state to group steps by: text, bytes, a number, or a numpy array. No move counters,
+    no echo of the last action, no colour codes: two visits of one state must have equal anchors."""
     admissible_actions: tuple[str, ...] = ()
     """Actions that are legal now; empty when the environment does not enumerate them."""
     image: Any = None
@@ -56,7 +57,8 @@ class ParsedAction:
     """Text to hand to ``step``; a harmless fallback when not valid."""
     valid: bool
     reason: str = ""
-    """Why it is not valid, in a few words that can be counted in metrics (e.g. ``no_action_tag``)."""
+    """Why it is not valid, in a few words that can be counted in metrics (e.g.
+    ``no_action_tag``)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,8 +83,8 @@ class PromptContext:
 
 
 class TextEnv(ABC):
-    """Base class of environments. Subclasses must be picklable by factory, deterministic given the seed,
-    and must leave global random state alone."""
+    """Base class of environments. Subclasses must be picklable by factory, deterministic given the
+    seed, and must leave global random state alone."""
 
     @abstractmethod
     def reset(self, *, seed: int, options: Mapping[str, Any] | None = None) -> Observation:
@@ -92,5 +94,5 @@ class TextEnv(ABC):
     def step(self, action: str) -> StepOutcome:
         """Take one action. An illegal action never raises: it returns ``action_valid=False``."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - nothing to free is the common case
         """Free resources. May be called twice."""

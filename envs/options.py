@@ -1,7 +1,7 @@
 """Options of an environment: a default and a rule for each, checked in one place.
 
-An environment declares ``{"size": Option(default=4, rule="an integer from 4 to 8", allows=...)}``; whoever
-passes options gets one message with the option's name, its rule and the value found.
+An environment declares ``{"size": Option(default=4, rule="an integer from 4 to 8", allows=...)}``;
+whoever passes options gets one message with the option's name, its rule and the value found.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def resolve_options(
             near = difflib.get_close_matches(str(name), rules, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ValueError(
-                f"environment {env_name!r} has no option {name!r}.{hint} Options: {', '.join(rules)}."
+                f"environment {env_name!r} has no option {name!r}.{hint} "
+                f"Options: {', '.join(rules)}."
             )
     resolved = {name: given.get(name, option.default) for name, option in rules.items()}
     for name, option in rules.items():

@@ -1,8 +1,8 @@
 """Exact environment names, and how to find what stands behind one.
 
-The built-in environments are a table from name to module, imported only when asked for, so that a missing
-optional dependency of one does not disturb the others. Installed packages add more through the entry point
-group ``megatron_agent.envs`` (``my_env = "my_package.my_env:SPEC"``).
+The built-in environments are a table from name to module, imported only when asked for, so that a
+missing optional dependency of one does not disturb the others. Installed packages add more through
+the entry point group ``megatron_agent.envs`` (``my_env = "my_package.my_env:SPEC"``).
 """
 
 from __future__ import annotations
@@ -51,13 +51,15 @@ class EnvSpec:
     project: Callable[[str, Sequence[str]], ParsedAction]
     """``(response text, admissible actions) -> ParsedAction``; pure, and never raises."""
     expert: Callable[[TextEnv], list[str]] | None = None
-    """Actions from the current state to success. A stochastic environment may return only the next action,
-    so callers ask again after each step and take the first. Empty: nothing left to do, or no way."""
+    """Actions from the current state to success. A stochastic environment may return only the next
+    action, so callers ask again after each step and take the first. Empty: nothing left to do, or
+    no way."""
     format_response: Callable[[str], str] = format_response
     """``action -> response`` that `project` reads back as that action; for demonstrations."""
     option_rules: Mapping[str, Option] = field(default_factory=dict)
     start_key: Callable[[int, Mapping[str, Any]], str] | None = None
-    """``(seed, options) -> key``, equal when two seeds are the same task in disguise. None: seeds differ."""
+    """``(seed, options) -> key``, equal when two seeds are the same task in disguise. None: seeds
+    differ."""
     corpus: Callable[[], Iterable[str]] = tuple
     """Texts that a tokenizer for this environment should have seen (prompts and responses)."""
 
@@ -85,7 +87,8 @@ def load_env(name: str) -> EnvSpec:
 
     Raises:
         EnvNotFoundError: no such name.
-        EnvLoadError: its module cannot be imported (a missing optional dependency), or holds no ``EnvSpec``.
+        EnvLoadError: its module cannot be imported (a missing optional dependency), or holds no
+            ``EnvSpec``.
         EnvCollisionError: two packages claim one name.
 
     Example:
@@ -131,6 +134,7 @@ def _load_target(name: str, target: str) -> EnvSpec:
         )
     if spec.name != name:
         raise EnvLoadError(
-            f"environment {name!r}: {target} must carry the name it is registered under, got {spec.name!r}."
+            f"environment {name!r}: the name in {target} must be the one it is registered under, "
+            f"got {spec.name!r}."
         )
     return spec

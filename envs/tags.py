@@ -1,6 +1,7 @@
 """Parsing of ``<think>...</think><action>...</action>`` responses, shared by the text environments.
 
-A response is untrusted text of any length: the parser is a single linear pass over its tags and never raises.
+A response is untrusted text of any length: the parser is a single linear pass over its tags and
+never raises.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ _ACTION_TAG = re.compile(r"<(/?)action>", re.IGNORECASE)
 _THINK_TAG = re.compile(r"<(/?)think>", re.IGNORECASE)
 
 FALLBACK_ACTION = ""
-"""Sent to the environment when nothing valid was said; environments treat it as an illegal action."""
+"""Sent to the environment when nothing valid was said; environments treat it as an illegal
+action."""
 
 
 def parse_think_action(
@@ -22,14 +24,15 @@ def parse_think_action(
 ) -> ParsedAction:
     """Read the one action a response names.
 
-    Valid means: exactly one ``<action>`` pair, an admissible action in it (case and surrounding blanks do not
-    matter), and, unless ``require_think`` is False, one closed ``<think>`` pair before it. The reason of an
-    invalid one is the first that applies of ``no_action_tag``, ``several_actions``, ``empty_action``,
-    ``not_admissible``, ``no_think_tag``.
+    Valid means: exactly one ``<action>`` pair, an admissible action in it (case and surrounding
+    blanks do not matter), and, unless ``require_think`` is False, one closed ``<think>`` pair
+    before it. The reason of an invalid one is the first that applies of ``no_action_tag``,
+    ``several_actions``, ``empty_action``, ``not_admissible``, ``no_think_tag``.
 
     Args:
         text: decoded response.
-        admissible: legal actions; empty when the environment does not enumerate them, then any text is one.
+        admissible: legal actions; empty when the environment does not enumerate them, then any text
+            is one.
 
     Example:
         >>> parse_think_action("<think>go</think><action> Left </action>", ["left", "right"]).action

@@ -1,4 +1,5 @@
-"""FrozenLake: walk over ice to the goal, around the holes. The smallest environment, and the first to try."""
+"""FrozenLake: walk over ice to the goal, around the holes. The smallest environment, and the first
+to try."""
 
 from envs.frozenlake.actions import project
 from envs.frozenlake.env import NAME, OPTION_RULES, FrozenLakeEnv, start_key

@@ -9,7 +9,8 @@ from envs.tags import parse_think_action
 
 
 def project(text: str, admissible: Sequence[str]) -> ParsedAction:
-    """The move that the response names in its tags; see `envs.tags.parse_think_action` for the reasons.
+    """The move that the response names in its tags; see `envs.tags.parse_think_action` for the
+    reasons.
 
     Example:
         >>> project("<think>go</think><action>UP</action>", ("left", "down", "right", "up")).action

@@ -1,7 +1,7 @@
 """FrozenLake as text: Gymnasium's FrozenLake-v1 on a random map drawn from the seed.
 
-The step limit is the episode runner's (``env.max_steps``); this environment ends only at the goal or in a
-hole. Walking against the border is legal and leaves the player where it is.
+The step limit is the episode runner's (``env.max_steps``); this environment ends only at the goal
+or in a hole. Walking against the border is legal and leaves the player where it is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ OPTION_RULES: Mapping[str, Option] = {
     "is_slippery": Option(
         default=False, rule="true or false", allows=lambda value: isinstance(value, bool)
     ),
-    # Below 0.5 nearly no random 8x8 map has a path to the goal, and drawing one would take for ever.
+    # Below 0.5 nearly no random 8x8 map has a path to the goal, and drawing one would take for
+    # ever.
     "p": Option(
         default=0.8,
         rule="a number from 0.5 to 1 (share of ice)",
@@ -38,7 +39,8 @@ OPTION_RULES: Mapping[str, Option] = {
 
 
 def draw_map(seed: int, options: Mapping[str, Any]) -> list[str]:
-    """Rows of letters ``S F H G``; equal arguments give equal maps, and a path to the goal exists."""
+    """Rows of letters ``S F H G``; equal arguments give equal maps, and a path to the goal
+    exists."""
     return generate_random_map(size=options["size"], p=float(options["p"]), seed=seed)
 
 
@@ -93,7 +95,8 @@ class FrozenLakeEnv(TextEnv):
         self.close()
         self._rows = draw_map(seed, resolved)
         self._is_slippery = resolved["is_slippery"]
-        # The class itself, not gymnasium.make: the registered wrappers would add a step limit of 100.
+        # The class itself, not gymnasium.make: the registered wrappers would add a step limit of
+        # 100.
         self._gym = GymFrozenLake(desc=self._rows, is_slippery=self._is_slippery)
         self._gym.reset(seed=seed)
         self._done = False

@@ -21,8 +21,8 @@ _MAX_SWEEPS = 5000
 def expert(env: TextEnv) -> list[str]:
     """What to do from the current state.
 
-    On firm ice: the shortest plan to the goal, whole. On slippery ice no plan holds, so the list has one
-    action, the one most likely to reach the goal in the end: ask again after each step.
+    On firm ice: the shortest plan to the goal, whole. On slippery ice no plan holds, so the list
+    has one action, the one most likely to reach the goal in the end: ask again after each step.
     Empty when the episode is over.
 
     Raises:
@@ -62,13 +62,14 @@ def shortest_path(map_rows: Sequence[str], start: Place) -> list[str]:
 def slippery_policy(map_rows: tuple[str, ...]) -> Mapping[Place, str]:
     """Best action at every cell when a move goes straight or to either side with 1/3 each.
 
-    Maximises the chance of ever reaching the goal, by value iteration. The discount, close to 1, breaks ties
-    in favour of progress: without it a player may shuffle safely for ever.
+    Maximises the chance of ever reaching the goal, by value iteration. The discount, close to 1,
+    breaks ties in favour of progress: without it a player may shuffle safely for ever.
     """
     num_rows, num_columns = len(map_rows), len(map_rows[0])
     places = [(row, column) for row in range(num_rows) for column in range(num_columns)]
     number_of = {place: number for number, place in enumerate(places)}
-    # reached[cell, action, turn]: the cell one lands on; ACTIONS is a circle, so neighbours are the sides.
+    # reached[cell, action, turn]: the cell one lands on; ACTIONS is a circle, so neighbours are the
+    # sides.
     reached = np.array(
         [
             [

@@ -1,7 +1,7 @@
 """FrozenLake's prompt: short enough for a model of a million parameters.
 
-The current board and the player's place stand at the end, next to where the response begins; the past comes
-as one line a step (place and action), since the board itself does not change.
+The current board and the player's place stand at the end, next to where the response begins; the
+past comes as one line a step (place and action), since the board itself does not change.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def build_prompt(context: PromptContext) -> str:
 
 
 def corpus() -> Iterable[str]:
-    """Prompts and responses of expert episodes on a few maps of every size, for training a tokenizer."""
+    """Prompts and responses of expert episodes on a few maps of every size, for training a
+    tokenizer."""
     for size in range(4, 9):
         for is_slippery in (False, True):
             yield from _episode_texts(seed=size, size=size, is_slippery=is_slippery)
