@@ -1,1 +1,166 @@
-"""Hop 1: a dataset row is a task (placeholder while the room is being built)."""
+"""Hop 1: a dataset row is a task.
+
+A task says which environment, from which seed, with which options; nothing else decides where an
+episode starts. Task files are parquet in the row format of `megatron_agent.task_rows`, and every row
+is checked on reading, before anything heavy starts.
+
+Example::
+
+    tasks = generate_tasks("frozenlake", num_train=1000, num_eval=200, options={"size": 4})
+    write_tasks("data/train.parquet", [task for task in tasks if task.split == "train"])
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from megatron_agent.errors import TaskError
+from megatron_agent.task_rows import (
+    AGENT_NAME,
+    SCHEMA,
+    EnvTask,
+    check_options,
+    check_rows,
+    load_spec,
+    row_of_task,
+    task_from_extra_info,
+)
+
+__all__ = [
+    "AGENT_NAME",
+    "EVAL_SEEDS",
+    "TRAIN_SEEDS",
+    "EnvTask",
+    "generate_tasks",
+    "read_tasks",
+    "task_from_extra_info",
+    "write_tasks",
+]
+
+TRAIN_SEEDS = range(0, 2**30)
+EVAL_SEEDS = range(2**30, 2**31)
+"""The two ranges do not meet, so no seed is ever in both splits, whatever was generated when."""
+
+
+def generate_tasks(
+    env: str,
+    num_train: int,
+    num_eval: int,
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+) -> list[EnvTask]:
+    """Draw ``num_train`` training tasks followed by ``num_eval`` evaluation tasks; the same
+    arguments give the same tasks.
+
+    The splits share no seed (the ranges are disjoint) and, where the environment can tell (its
+    ``start_key``), no start in disguise, such as one map under two seeds. Evaluation tasks are
+    drawn first and keep the environment's natural distribution; training draws step around them.
+    Within one split a start may come twice.
+
+    Raises:
+        TaskError: unknown environment, an option or a number that cannot work, or too few different
+            starts.
+
+    Example:
+        >>> [task.task_id for task in generate_tasks("frozenlake", 1, 1, seed=3)]
+        ['frozenlake-train-499279672', 'frozenlake-eval-1951346435']
+    """
+    where = "generate_tasks"
+    spec = load_spec(env, f"{where}, field 'env'")
+    options = check_options(spec, dict(options or {}), f"{where}, field 'options'")
+    for name, value in (("num_train", num_train), ("num_eval", num_eval), ("seed", seed)):
+        if not isinstance(value, int) or value < 0:
+            raise TaskError(f"{where}, field {name!r}: must be an integer >= 0, got {value!r}.")
+
+    def key_of(start_seed: int) -> str:
+        return spec.start_key(start_seed, options) if spec.start_key else str(start_seed)
+
+    eval_seeds = _draw_seeds(EVAL_SEEDS, num_eval, f"{env}/eval/{seed}", lambda _: True)
+    taken = {key_of(eval_seed) for eval_seed in eval_seeds}
+    train_seeds = _draw_seeds(
+        TRAIN_SEEDS, num_train, f"{env}/train/{seed}", lambda drawn: key_of(drawn) not in taken
+    )
+    if len(train_seeds) < num_train:
+        raise TaskError(
+            f"{where}: environment {env!r} with options {options!r} has too few different starts; "
+            f"only {len(train_seeds)} of {num_train} training tasks are not among the {num_eval} "
+            f"evaluation tasks. Lower num_eval, or use options with more variety."
+        )
+    return [
+        EnvTask(env=env, task_id=f"{env}-{split}-{drawn}", seed=drawn, split=split, options=options)
+        for split, seeds in (("train", train_seeds), ("eval", eval_seeds))
+        for drawn in seeds
+    ]
+
+
+def write_tasks(path: str | os.PathLike[str], tasks: Sequence[EnvTask]) -> None:
+    """Write a task file; it appears under its name only when complete.
+
+    Raises:
+        TaskError: no tasks, or a task that `read_tasks` would refuse.
+    """
+    path = Path(path)
+    if not tasks:
+        raise TaskError(
+            f"{path}: a task file must hold at least one task, got none. Generate some."
+        )
+    rows = [row_of_task(number, task) for number, task in enumerate(tasks)]
+    check_rows(rows, path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temp_name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as temp_file:
+            pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), temp_file)
+            temp_file.flush()
+            os.fsync(temp_file.fileno())
+        os.chmod(temp_name, 0o644)  # mkstemp makes files only the owner can read
+        os.replace(temp_name, path)
+    except BaseException:
+        Path(temp_name).unlink(missing_ok=True)
+        raise
+
+
+def read_tasks(path: str | os.PathLike[str]) -> list[EnvTask]:
+    """Read and check a task file, in the order of its rows.
+
+    Raises:
+        TaskError: no such file, not parquet, or a row with an unknown or missing field, a wrong
+            type, an unknown environment, options that cannot work, or a ``task_id`` seen before.
+            The message names file, row, field, rule and remedy.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise TaskError(
+            f"{path}: no such task file. Make one with `megatron-agent tasks`, or correct the path."
+        )
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise TaskError(f"{path}: must be a parquet file ({error}). Write it again.") from error
+    rows = table.to_pylist()
+    if not rows:
+        raise TaskError(
+            f"{path}: a task file must hold at least one task, got none. Generate some."
+        )
+    return check_rows(rows, path)
+
+
+def _draw_seeds(seeds: range, num: int, rng_seed: str, accept: Callable[[int], bool]) -> list[int]:
+    """Up to ``num`` different accepted seeds; gives up after a bounded number of tries."""
+    rng = random.Random(rng_seed)
+    drawn: dict[int, None] = {}
+    for _ in range(100 * num + 1000):
+        if len(drawn) == num:
+            break
+        candidate = rng.choice(seeds)
+        if candidate not in drawn and accept(candidate):
+            drawn[candidate] = None
+    return list(drawn)
