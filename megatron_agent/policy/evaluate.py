@@ -1,0 +1,165 @@
+"""How often a policy succeeds when it samples its actions, without any server.
+
+The same prompts, the same history window and the same action parsing as in the rollout; the episodes of a batch go in
+lock-step, which is the quick way for a model this small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from envs.base import Observation, PastStep
+from envs.registry import EnvSpec
+from megatron_agent.policy.demonstrations import past_step, prompt_context
+from megatron_agent.policy.sampling import sample_responses
+from megatron_agent.policy.tokenizer import encode_prompt
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class EpisodeStart(Protocol):
+    """Anything with a seed and options, such as a row of a task list."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def options(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluation:
+    """What a policy achieved on a set of episodes."""
+
+    num_episodes: int
+    num_successes: int
+    success_rate: float
+    interval_low: float
+    interval_high: float
+    """Wilson interval, 95 per cent."""
+    mean_steps: float
+    valid_action_rate: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def wilson_interval(num_successes: int, num_trials: int, z: float = 1.96) -> tuple[float, float]:
+    """Confidence interval of a success rate that behaves at 0 and 1.
+
+    Example:
+        >>> [round(bound, 3) for bound in wilson_interval(8, 10)]
+        [0.49, 0.943]
+        >>> wilson_interval(0, 0)
+        (0.0, 1.0)
+    """
+    if num_trials == 0:
+        return 0.0, 1.0
+    rate = num_successes / num_trials
+    spread = z * math.sqrt(rate * (1 - rate) / num_trials + z * z / (4 * num_trials * num_trials))
+    scale = 1 + z * z / num_trials
+    centre = rate + z * z / (2 * num_trials)
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+def evaluate_policy(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    spec: EnvSpec,
+    starts: Sequence[EpisodeStart],
+    *,
+    max_steps: int,
+    history_length: int,
+    temperature: float = 1.0,
+    max_new_tokens: int = 16,
+    seed: int = 0,
+    batch_size: int = 256,
+) -> Evaluation:
+    """Play one episode from every start and count successes.
+
+    Args:
+        starts: seeds and options; give a start several times to play it several times.
+        max_steps: episode length limit; an episode that reaches it has failed.
+        seed: of the sampling.
+        batch_size: episodes played side by side.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    model.eval()
+    played: list[_Session] = []
+    for first in range(0, len(starts), batch_size):
+        sessions = [_Session(spec, start) for start in starts[first : first + batch_size]]
+        played.extend(sessions)
+        for step_idx in range(max_steps):
+            running = [session for session in sessions if not session.done]
+            if not running:
+                break
+            prompts = [session.prompt(step_idx, max_steps, history_length) for session in running]
+            responses_N = sample_responses(
+                model,
+                [encode_prompt(tokenizer, prompt) for prompt in prompts],
+                eos_id=tokenizer.eos_token_id,
+                pad_id=tokenizer.pad_token_id,
+                max_new_tokens=max_new_tokens,
+                temperature=temperature,
+                generator=generator,
+            )
+            for session, response_ids_L in zip(running, responses_N, strict=True):
+                session.act(step_idx, tokenizer.decode(response_ids_L, skip_special_tokens=True))
+        for session in sessions:
+            session.close()
+    return _summarise(played)
+
+
+class _Session:
+    """One episode while it is being played."""
+
+    def __init__(self, spec: EnvSpec, start: EpisodeStart) -> None:
+        self._spec = spec
+        self._env = spec.make()
+        self._observation: Observation = self._env.reset(seed=start.seed, options=start.options)
+        self._history: list[PastStep] = []
+        self.done = False
+        self.success = False
+        self.num_valid = 0
+
+    @property
+    def num_steps(self) -> int:
+        return len(self._history)
+
+    def prompt(self, step_idx: int, max_steps: int, history_length: int) -> str:
+        return self._spec.build_prompt(
+            prompt_context(self._observation, step_idx, max_steps, self._history, history_length)
+        )
+
+    def act(self, step_idx: int, response: str) -> None:
+        parsed = self._spec.project(response, self._observation.admissible_actions)
+        outcome = self._env.step(parsed.action)
+        self._history.append(past_step(step_idx, self._observation, parsed.action, outcome.reward))
+        self._observation = outcome.observation
+        self.num_valid += parsed.valid and outcome.action_valid
+        self.success = bool(outcome.info.get("success", False))
+        self.done = outcome.terminated or outcome.truncated
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def _summarise(played: Sequence[_Session]) -> Evaluation:
+    num_steps = sum(session.num_steps for session in played)
+    num_successes = sum(session.success for session in played)
+    low, high = wilson_interval(num_successes, len(played))
+    return Evaluation(
+        num_episodes=len(played),
+        num_successes=num_successes,
+        success_rate=num_successes / max(1, len(played)),
+        interval_low=low,
+        interval_high=high,
+        mean_steps=num_steps / max(1, len(played)),
+        valid_action_rate=sum(session.num_valid for session in played) / max(1, num_steps),
+    )
