@@ -1,0 +1,63 @@
+"""The production stack on a machine without a GPU: same verl, same Megatron, same SGLang.
+
+``register()`` is all that other code calls. It imports nothing heavy: the parts that concern
+Megatron wait until somebody imports verl's Megatron engine.
+
+platform.py       the CPU as a verl platform
+device.py         the functions of ``torch.cuda``, answered by the CPU
+lazy_import.py    run code when a module gets imported
+cuda_standins.py  stand-ins for what Megatron takes from CUDA
+norm.py attention.py layer_spec.py
+                  a transformer in plain PyTorch with Transformer Engine's parameter names
+engine.py         verl's Megatron engines for the device "cpu"
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+VERL_MEGATRON_ENGINE = "verl.workers.engine.megatron.transformer_impl"
+
+
+def register() -> bool:
+    """Register the CPU platform and its Megatron engines, if verl runs on the CPU here.
+
+    Safe to call again, and from a module that verl imports while it is being imported itself.
+
+    Returns:
+        Whether the platform is the CPU.
+
+    Raises:
+        HookError: verl's Megatron engine was imported before this call.
+    """
+    from megatron_agent.backend.cpu.platform import is_cpu_platform, register_platform
+
+    global _registered
+    if not is_cpu_platform():
+        return False
+    if not _registered:
+        from megatron_agent.backend.cpu.lazy_import import when_imported
+
+        register_platform()
+        when_imported(VERL_MEGATRON_ENGINE, _register_engines, before=_install_standins)
+        _registered = True
+    return True
+
+
+_registered = False
+
+
+def _install_standins() -> None:
+    from megatron_agent.backend.cpu import cuda_standins
+
+    cuda_standins.install()
+
+
+def _register_engines(engine_module: ModuleType) -> None:
+    from megatron_agent.errors import HookError
+
+    try:
+        import megatron_agent.backend.cpu.engine  # noqa: F401
+    except ImportError as error:
+        # verl turns an ImportError here into a warning and goes on without an engine.
+        raise HookError(f"The Megatron engine for the CPU cannot be imported: {error}") from error

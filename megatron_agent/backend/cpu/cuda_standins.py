@@ -1,0 +1,188 @@
+"""Stand-ins for what megatron-core and Megatron-Bridge take from CUDA.
+
+Megatron names CUDA in four ways. Each has its own stand-in, as narrow as it can be:
+
+========================================  ==========================================================
+Megatron writes                           what answers
+========================================  ==========================================================
+``torch.cuda.current_device()``, ...      the function of :mod:`.device`, put in place for the whole
+                                          process: without a GPU the original can only raise
+``device="cuda"``, ``tensor.cuda()``,     :class:`cuda_means_cpu`, a context in which the CPU engine
+``tensor.type() == "torch.cuda..."``      runs Megatron's code; other code in the process sees none
+                                          of it
+its own ``_set_cuda_rng_state``           the CPU generator (module-level functions, replaced)
+``import transformer_engine`` in          an empty package that exists only while that one module is
+``lora_layers``, without asking           executed; elsewhere it would make Megatron believe in it
+========================================  ==========================================================
+
+``install`` refuses to run where a GPU is visible.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from megatron_agent.backend.cpu import device
+from megatron_agent.backend.cpu.lazy_import import when_imported
+from megatron_agent.errors import HookError
+
+# Names of torch.cuda that Megatron calls on the path of a dense model. ``is_available`` is not
+# among them: it must go on answering False, since much code asks it before it uses CUDA. Nor is
+# ``manual_seed_all``, which ``torch.manual_seed`` calls itself.
+REPLACED_IN_TORCH_CUDA = (
+    "current_device",
+    "set_device",
+    "synchronize",
+    "get_rng_state",
+    "set_rng_state",
+    "manual_seed",
+    "current_stream",
+    "default_stream",
+    "stream",
+    "Stream",
+    "Event",
+)
+
+LORA_LAYERS = "megatron.bridge.peft.lora_layers"
+MEGATRON_RANDOM = "megatron.core.tensor_parallel.random"
+MEGATRON_JIT = "megatron.core.jit"
+
+_installed = False
+
+
+def install() -> None:
+    """Put the process-wide stand-ins in place. Safe to call again.
+
+    Call it before megatron is imported, in a process that trains on the CPU.
+
+    Raises:
+        HookError: a GPU is visible, or a part of Megatron was imported already.
+    """
+    global _installed
+    if _installed:
+        return
+    if torch.cuda.is_available():
+        raise HookError(
+            "The CPU platform is selected, but this process sees a GPU and the stand-ins for CUDA "
+            "would hide it. Unset VERL_PLATFORM to use the GPU, or hide the GPU with "
+            "CUDA_VISIBLE_DEVICES=''."
+        )
+    when_imported(MEGATRON_JIT, _disable_jit_fuser)
+    when_imported(MEGATRON_RANDOM, _use_cpu_generator)
+    when_imported(LORA_LAYERS, around=_empty_transformer_engine)
+    for name in REPLACED_IN_TORCH_CUDA:
+        setattr(torch.cuda, name, getattr(device, name))
+    _installed = True
+
+
+class cuda_means_cpu(TorchFunctionMode):  # noqa: N801 - used like a function: `with cuda_means_cpu():`
+    """Context in which torch takes "cuda" for the CPU, on the thread that entered it.
+
+    - A device argument that names CUDA names the CPU instead.
+    - ``tensor.cuda()`` and ``module.cuda()`` return the tensor or module itself.
+    - ``tensor.type()`` answers ``torch.cuda.FloatTensor`` for a CPU tensor, because Megatron
+      compares it with that name before it clips gradients and shards the optimizer.
+
+    Example:
+        >>> with cuda_means_cpu():
+        ...     ones = torch.ones(2, device="cuda")
+        >>> ones.device
+        device(type='cpu')
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.Tensor.cuda:
+            return args[0]
+        if func is torch.Tensor.type and len(args) == 1 and not kwargs:
+            return func(*args).replace("torch.", "torch.cuda.", 1)
+        if "device" in kwargs and _names_cuda(kwargs["device"]):
+            kwargs = {**kwargs, "device": device.DEVICE}
+        if len(args) > 1 and _names_cuda(args[1]):  # tensor.to("cuda")
+            args = (args[0], device.DEVICE, *args[2:])
+        return func(*args, **kwargs)
+
+
+def _names_cuda(value: object) -> bool:
+    if isinstance(value, torch.device):
+        return value.type == "cuda"
+    return isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
+
+
+def _disable_jit_fuser(megatron_jit: ModuleType) -> None:
+    """Keep Megatron from compiling its small fused operators: on a CPU that costs minutes."""
+    megatron_jit.disable_jit_fuser()
+
+
+def _use_cpu_generator(megatron_random: ModuleType) -> None:
+    """Let Megatron's random-state tracker, written for CUDA generators, drive the CPU generator."""
+
+    def get_state(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return torch.get_rng_state()
+
+    def set_state(new_state: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        torch.set_rng_state(new_state)
+
+    for name, function in (("_get_cuda_rng_state", get_state), ("_set_cuda_rng_state", set_state)):
+        if not hasattr(megatron_random, name):
+            raise HookError(
+                f"{MEGATRON_RANDOM} has no {name}, so random states cannot be kept on the CPU. "
+                "Install the megatron-core version of requirements/."
+            )
+        setattr(megatron_random, name, function)
+
+
+@contextlib.contextmanager
+def _empty_transformer_engine() -> Iterator[None]:
+    """Satisfy the unconditional imports of ``lora_layers`` while that module is executed.
+
+    What ``lora_layers`` imports in turn is imported first, so that it does not see the stand-in.
+    """
+    import megatron.bridge.peft.adapter_wrapper
+    import megatron.bridge.peft.lora_merge
+    import megatron.core.transformer.moe.moe_utils  # noqa: F401
+
+    if "transformer_engine" in sys.modules:
+        yield
+        return
+    package = _AnyLayer("transformer_engine")
+    package.pytorch = _AnyLayer("transformer_engine.pytorch")
+    package.pytorch.ops = _AnyLayer("transformer_engine.pytorch.ops")
+    standins = {"transformer_engine": package, "transformer_engine.pytorch": package.pytorch}
+    sys.modules.update(standins)
+    try:
+        yield
+    finally:
+        for name in standins:
+            del sys.modules[name]
+
+
+class _AnyLayer(ModuleType):
+    """A module in which every public name is a layer class that no model contains.
+
+    ``lora_layers`` uses the names in annotations and in ``isinstance`` checks, which then fail.
+    """
+
+    __path__: list[str] = []
+    pytorch: _AnyLayer
+    ops: _AnyLayer
+
+    def __getattr__(self, name: str) -> type[torch.nn.Module]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        layer = type(name, (torch.nn.Module,), {})
+        setattr(self, name, layer)
+        return layer
