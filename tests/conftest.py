@@ -1,0 +1,35 @@
+"""Fixtures that every tier shares."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+REPO_ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def repo_root() -> Path:
+    """The folder that holds setup.py."""
+    return REPO_ROOT
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of real environment data that is not part of the repository.
+
+    It is named by ``MEGATRON_AGENT_DATA`` (default ``../shared/data`` beside the checkout). Without it
+    a test is skipped on a laptop, and fails where a skip would hide a gap: under ``CI``, or with
+    ``MEGATRON_AGENT_REQUIRE_DATA`` set.
+    """
+    folder = Path(os.environ.get("MEGATRON_AGENT_DATA", REPO_ROOT.parent / "shared" / "data"))
+    if folder.is_dir():
+        return folder
+    reason = (
+        f"MEGATRON_AGENT_DATA must name the folder of test data, got {folder}, which is missing"
+    )
+    if os.environ.get("CI") or os.environ.get("MEGATRON_AGENT_REQUIRE_DATA"):
+        pytest.fail(reason)
+    pytest.skip(reason)
