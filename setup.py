@@ -1,9 +1,9 @@
 """Package metadata. Tool settings live in pyproject.toml, exact versions in requirements/*.lock.
 
-Install with ``make setup``. The bounds below say what the code was written for; they are not a way to
-install the whole stack, because no plain resolver can: sglang 0.5.12 declares a transformers that
-verl 0.9.1 forbids, and the dependencies of Megatron-Bridge build CUDA code. Both are therefore in the
-lock files only. NVIDIA Apex is never named here either: ``apex`` on PyPI is another project.
+Install with ``make setup``. The bounds below say what the code was written for; they are not a way
+to install the whole stack, because no plain resolver can: sglang 0.5.12 declares a transformers
+that verl 0.9.1 forbids, and the dependencies of Megatron-Bridge build CUDA code. Both are therefore
+in the lock files only. NVIDIA Apex is not named here either: ``apex`` on PyPI is another project.
 """
 
 from pathlib import Path
