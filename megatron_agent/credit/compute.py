@@ -1,0 +1,65 @@
+"""The door of this package: rows in, credit out, whatever the order of the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+# Importing the built-in methods registers them.
+from megatron_agent.credit import gigpo, grpo  # noqa: F401
+from megatron_agent.credit.config import CreditConfig
+from megatron_agent.credit.registry import credit_method
+from megatron_agent.credit.result import CreditResult
+from megatron_agent.credit.rows import CreditRows
+from megatron_agent.errors import CreditError
+
+
+def compute_credit(name: str, rows: CreditRows, config: CreditConfig) -> CreditResult:
+    """Compute the advantage of every row.
+
+    Rows are sorted by (group, session, step) before the method sees them and put back after, so
+    the result of a row (and each metric) is the same to the last bit whatever order the rows came
+    in.
+
+    Args:
+        name: credit method, e.g. ``gigpo`` or ``grpo``; a value of ``algorithm.adv_estimator``.
+        rows: real rows only, without padding, of whole groups.
+        config: options, the same for every method.
+
+    Returns:
+        Credit in the order of ``rows``.
+
+    Raises:
+        RegistryError: no method has this name.
+        CreditError: the rows are not valid, or the method did not give one finite number per row.
+
+    Example:
+        >>> rows = CreditRows.from_keys(
+        ...     ["t_1_0", "t_0_0"], anchor_N=["s", "s"], step_reward_N=[0, 2],
+        ...     episode_return_N=[0, 2], action_valid_N=[True, True])
+        >>> compute_credit("grpo", rows, CreditConfig(gamma=0.95)).advantage_N.tolist()
+        [-1.0, 1.0]
+    """
+    method = credit_method(name)
+    rows.validate()
+    order = rows.canonical_order_N
+    with np.errstate(over="ignore", invalid="ignore"):  # the check below says it with a place
+        result = method(rows.take(order), config)
+    _check_result(name, result, rows, order)
+    position_N = np.empty_like(order)
+    position_N[order] = np.arange(rows.num_rows)
+    return result.take(position_N)
+
+
+def _check_result(name: str, result: CreditResult, rows: CreditRows, order: np.ndarray) -> None:
+    advantage_N = result.advantage_N
+    if advantage_N.shape != (rows.num_rows,):
+        raise CreditError(
+            f"credit method {name!r} must return one advantage per row, shape "
+            f"({rows.num_rows},), got shape {advantage_N.shape}. Fix the method."
+        )
+    bad = np.flatnonzero(~np.isfinite(advantage_N))
+    if bad.size:
+        raise CreditError(
+            f"credit method {name!r} must return finite advantages, got {advantage_N[bad[0]]} at "
+            f"{rows.place(int(order[bad[0]]))}. Look for rewards near the limits of float64."
+        )

@@ -1,0 +1,49 @@
+"""Episode-level credit: the sessions of one task group compared by their total return (Eq. 3)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from megatron_agent.credit.config import CreditConfig
+from megatron_agent.credit.layout import Layout
+from megatron_agent.credit.penalty import penalty_in_scores
+from megatron_agent.credit.rows import CreditRows
+from megatron_agent.credit.segments import group_statistics, relative_to_group
+
+
+def episode_advantage(
+    rows: CreditRows, config: CreditConfig, layout: Layout
+) -> NDArray[np.float64]:
+    """Each row's score relative to its task group, in the order of the rows.
+
+    A group's mean and std are taken over its sessions (``episode_statistics=trajectory``) or over
+    its rows (``row``). Exactly 0 where all scores are equal; in a group of one 0, or the score
+    itself (``lonely_episode=raw_score``).
+
+    Scores of one session differ only under the ``reference`` penalty. There a session counts with
+    the score of its step 0, as in the reference implementation.
+
+    Args:
+        rows: valid rows, sorted by (group, session, step).
+        config: options.
+        layout: `Layout.of` the rows.
+    """
+    group_code_N = layout.group_code_N
+    score_N = rows.episode_return_N + penalty_in_scores(rows, config)
+    if config.episode_statistics == "trajectory":
+        counts_N = rows.step_N == 0
+    else:
+        counts_N = np.ones(rows.num_rows, dtype=bool)
+    statistics = group_statistics(score_N[counts_N], group_code_N[counts_N], layout.num_groups)
+    advantage_N = relative_to_group(
+        score_N,
+        group_code_N,
+        statistics,
+        divide_by_std=config.mode == "mean_std_norm",
+        epsilon=config.epsilon,
+    )
+    if config.lonely_episode == "raw_score":
+        lonely_N = statistics.lonely_K[group_code_N]
+        advantage_N[lonely_N] = score_N[lonely_N]
+    return advantage_N

@@ -1,0 +1,30 @@
+"""Where sorted rows belong, as numbers that arrays can be indexed with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from megatron_agent.credit.rows import CreditRows
+from megatron_agent.credit.segments import codes_of
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Groups and sessions of rows that are sorted by (group, session, step)."""
+
+    group_code_N: NDArray[np.int64]
+    """0..num_groups-1."""
+    num_groups: int
+    session_code_N: NDArray[np.int64]
+    """Counts sessions over the whole batch: session 0 of two groups are two sessions."""
+
+    @classmethod
+    def of(cls, rows: CreditRows) -> Layout:
+        """Lay out valid, sorted rows."""
+        group_code_N, num_groups = codes_of(rows.group_N)
+        # Steps start at 0, so in sorted rows a session begins wherever the step is 0.
+        session_code_N = np.cumsum(rows.step_N == 0) - 1
+        return cls(group_code_N, num_groups, session_code_N)

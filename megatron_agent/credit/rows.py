@@ -1,0 +1,268 @@
+"""What credit is computed from: one row per agent step, as parallel arrays.
+
+Rows may come in any order. What places a row in its group, session and time is its key
+``{uid}_{session}_{step}``, never its position. Padding rows are not rows: drop them before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from megatron_agent.credit.segments import codes_of
+from megatron_agent.errors import CreditError
+
+_DTYPE_KINDS = {
+    "group_N": "O",
+    "session_N": "iu",
+    "step_N": "iu",
+    "anchor_N": "O",
+    "action_valid_N": "b",
+    "failed_N": "b",
+}
+"""Allowed numpy kinds per field; every other field must be float64."""
+
+_MUST_BE_FINITE = ("step_reward_N", "episode_return_N", "value_N", "log_prob_N", "entropy_N")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CreditRows:
+    """N agent steps. Treat the arrays as read-only: derived facts are cached.
+
+    Example:
+        >>> rows = CreditRows.from_keys(
+        ...     ["task_a_0_0", "task_a_0_1", "task_a_1_0"],
+        ...     anchor_N=["start", "door", "start"],
+        ...     step_reward_N=[0.0, 1.0, 0.0],
+        ...     episode_return_N=[1.0, 1.0, 0.0],
+        ...     action_valid_N=[True, True, False],
+        ... )
+        >>> rows.group_N[0], rows.session_N.tolist(), rows.step_N.tolist()
+        ('task_a', [0, 0, 1], [0, 1, 0])
+    """
+
+    group_N: NDArray[np.object_]
+    """uid of the task group: its sessions started in the same state and are compared."""
+    session_N: NDArray[np.integer]
+    """Session number inside the group."""
+    step_N: NDArray[np.integer]
+    """0 at the first step of a session, then 1, 2, ... without gaps."""
+    anchor_N: NDArray[np.object_]
+    """Digest of the state before the action, see `megatron_agent.anchors.anchor_digest`."""
+    step_reward_N: NDArray[np.float64]
+    """Raw environment reward of the step, before any penalty."""
+    episode_return_N: NDArray[np.float64]
+    """The session's total reward, the same on each of its rows."""
+    action_valid_N: NDArray[np.bool_]
+    failed_N: NDArray[np.bool_] | None = None
+    """The episode ended by a failure (crash, time-out), not by the environment."""
+    value_N: NDArray[np.float64] | None = None
+    """A critic's value of the state, for methods that use one."""
+    log_prob_N: NDArray[np.float64] | None = None
+    """Log-probability of the response (sum over its tokens), for methods that use it."""
+    entropy_N: NDArray[np.float64] | None = None
+    """Policy entropy in nats (mean over the response's tokens), for methods that use it."""
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.group_N)
+
+    @cached_property
+    def canonical_order_N(self) -> NDArray[np.intp]:
+        """Permutation that sorts the rows by (group, session, step)."""
+        group_code_N, _ = codes_of(self.group_N, ordered=True)
+        return np.lexsort((self.step_N, self.session_N, group_code_N))
+
+    def take(self, order: NDArray[np.intp]) -> CreditRows:
+        """The rows at these positions, in this order."""
+        columns: dict[str, Any] = {}
+        for name in (f.name for f in fields(self)):
+            column = getattr(self, name)
+            columns[name] = None if column is None else column[order]
+        return CreditRows(**columns)
+
+    @classmethod
+    def from_keys(
+        cls,
+        keys: Sequence[str],
+        *,
+        anchor_N: ArrayLike,
+        step_reward_N: ArrayLike,
+        episode_return_N: ArrayLike,
+        action_valid_N: ArrayLike,
+        failed_N: ArrayLike | None = None,
+        value_N: ArrayLike | None = None,
+        log_prob_N: ArrayLike | None = None,
+        entropy_N: ArrayLike | None = None,
+    ) -> CreditRows:
+        """Build rows from keys ``{uid}_{session}_{step}`` and columns in the order of the keys.
+
+        The uid may hold underscores: keys are split from the right. Columns may be lists or
+        arrays of any number type. The result is not validated yet.
+
+        Raises:
+            CreditError: a key of another form, or a flag that is neither true nor false.
+        """
+        group_N, session_N, step_N = _split_keys(keys)
+
+        def floats(column: ArrayLike | None) -> NDArray[np.float64] | None:
+            return None if column is None else np.asarray(column, dtype=np.float64)
+
+        return cls(
+            group_N=group_N,
+            session_N=session_N,
+            step_N=step_N,
+            anchor_N=np.asarray(anchor_N, dtype=object),
+            step_reward_N=np.asarray(step_reward_N, dtype=np.float64),
+            episode_return_N=np.asarray(episode_return_N, dtype=np.float64),
+            action_valid_N=_bools("action_valid_N", action_valid_N),
+            failed_N=None if failed_N is None else _bools("failed_N", failed_N),
+            value_N=floats(value_N),
+            log_prob_N=floats(log_prob_N),
+            entropy_N=floats(entropy_N),
+        )
+
+    def validate(self) -> None:
+        """Check that credit can be computed from these rows.
+
+        Raises:
+            CreditError: no rows, arrays of another length or type, a missing anchor, a row that
+            occurs
+                twice, steps that are not 0..T-1, a value that is not finite, or an episode return
+                that differs between rows of a session. The message names group, session and step.
+        """
+        self._check_columns()
+        self._check_labels()
+        self._check_keys()
+        self._check_values()
+
+    def place(self, row: int) -> str:
+        """Name a row for a person: its group, session and step."""
+        return (
+            f"group {self.group_N[row]!r}, session {self.session_N[row]}, step {self.step_N[row]}"
+        )
+
+    def _check_columns(self) -> None:
+        if self.num_rows == 0:
+            raise CreditError("credit needs at least one row, got 0 rows. Check the rollout.")
+        for name in (f.name for f in fields(self)):
+            column = getattr(self, name)
+            if column is None:
+                continue
+            kinds = _DTYPE_KINDS.get(name)
+            if isinstance(column, np.ndarray):
+                good = column.dtype.kind in kinds if kinds else column.dtype == np.float64
+                if good and column.shape == (self.num_rows,):
+                    continue
+                found = f"{column.dtype} of shape {column.shape}"
+            else:
+                found = type(column).__name__
+            raise CreditError(
+                f"{name} must be a {_dtype_in_words(kinds)} array of shape ({self.num_rows},), one "
+                f"value per row, got {found}. Build the rows with CreditRows.from_keys."
+            )
+
+    def _check_labels(self) -> None:
+        for name, remedy in (
+            ("group_N", "Give the uid of the task group as text."),
+            ("anchor_N", "Let the environment return an anchor and digest it with anchor_digest."),
+        ):
+            labels = getattr(self, name).tolist()
+            # Types and labels repeat, so look at each distinct one before looking for the row.
+            if all(issubclass(t, str) for t in set(map(type, labels))) and "" not in set(labels):
+                continue
+            row = next(
+                i for i, label in enumerate(labels) if not (isinstance(label, str) and label)
+            )
+            raise CreditError(
+                f"{name} must be text that is not empty, got {labels[row]!r} at {self.place(row)}. "
+                f"{remedy}"
+            )
+
+    def _check_keys(self) -> None:
+        order = self.canonical_order_N
+        group_N, session_N, step_N = (x[order] for x in (self.group_N, self.session_N, self.step_N))
+        same_session = (group_N[1:] == group_N[:-1]) & (session_N[1:] == session_N[:-1])
+        # Signed: a difference of unsigned steps would wrap around.
+        step_N = step_N.astype(np.int64)
+        expected_N = np.zeros_like(step_N)
+        expected_N[1:] = np.where(same_session, step_N[:-1] + 1, 0)
+        wrong = np.flatnonzero(step_N != expected_N)
+        if not wrong.size:
+            return
+        at = int(wrong[0])
+        place = self.place(int(order[at]))
+        if at > 0 and same_session[at - 1] and step_N[at] == step_N[at - 1]:
+            raise CreditError(
+                f"a row must occur once, got {place} more than once. "
+                "Drop padding rows before credit."
+            )
+        raise CreditError(
+            f"steps of a session must be 0, 1, 2, ... without gaps, got {place} where step "
+            f"{expected_N[at]} was due. Hand over all rows of every session."
+        )
+
+    def _check_values(self) -> None:
+        for name in _MUST_BE_FINITE:
+            column = getattr(self, name)
+            if column is None or np.isfinite(column).all():
+                continue
+            row = int(np.flatnonzero(~np.isfinite(column))[0])
+            raise CreditError(
+                f"{name} must be finite, got {column[row]} at {self.place(row)}. "
+                "Look for a division by zero where this number is made."
+            )
+        order = self.canonical_order_N
+        return_N, step_N = self.episode_return_N[order], self.step_N[order]
+        differs = np.flatnonzero((return_N[1:] != return_N[:-1]) & (step_N[1:] > 0))
+        if differs.size:
+            at = int(differs[0]) + 1
+            raise CreditError(
+                f"episode_return_N must be the same on all rows of a session, got {return_N[at]} "
+                f"at {self.place(int(order[at]))} and {return_N[at - 1]} one step before. "
+                "Give every row the session's total."
+            )
+
+
+def _dtype_in_words(kinds: str | None) -> str:
+    names = {"O": "object (str)", "iu": "integer", "b": "bool"}
+    return names[kinds] if kinds else "float64"
+
+
+def _split_keys(
+    keys: Sequence[str],
+) -> tuple[NDArray[np.object_], NDArray[np.int64], NDArray[np.int64]]:
+    group_N = np.empty(len(keys), dtype=object)
+    session_N = np.empty(len(keys), dtype=np.int64)
+    step_N = np.empty(len(keys), dtype=np.int64)
+    for row, key in enumerate(keys):
+        uid, _, rest = key.rpartition("_")
+        uid, _, session = uid.rpartition("_")
+        if not (uid and _is_number(session) and _is_number(rest)):
+            raise CreditError(
+                f"row key must be '{{uid}}_{{session}}_{{step}}' with session and step as numbers "
+                f"without sign, got {key!r} at row {row}. Use StepSample.key."
+            )
+        group_N[row], session_N[row], step_N[row] = uid, int(session), int(rest)
+    return group_N, session_N, step_N
+
+
+def _bools(name: str, column: ArrayLike) -> NDArray[np.bool_]:
+    """Flags as bools. Not by truth: None or the text "False" must not pass for a flag."""
+    flags = np.asarray(column)
+    if flags.dtype.kind != "b" and (
+        wrong := [x for x in flags.ravel().tolist() if x not in (0, 1)]
+    ):
+        raise CreditError(
+            f"{name} must hold true or false per row, got {wrong[0]!r}. Give bools, or 0 and 1."
+        )
+    return flags.astype(bool)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
