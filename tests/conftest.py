@@ -20,15 +20,16 @@ def repo_root() -> Path:
 def shared_data() -> Path:
     """Folder of real environment data that is not part of the repository.
 
-    It is named by ``MEGATRON_AGENT_DATA`` (default ``../shared/data`` beside the checkout). Without it
-    a test is skipped on a laptop, and fails where a skip would hide a gap: under ``CI``, or with
+    It is named by ``MEGATRON_AGENT_DATA`` (default ``../shared/data`` beside the checkout). Without
+    it a test is skipped on a laptop, and fails where a skip would hide a gap: under ``CI``, or with
     ``MEGATRON_AGENT_REQUIRE_DATA`` set.
     """
     folder = Path(os.environ.get("MEGATRON_AGENT_DATA", REPO_ROOT.parent / "shared" / "data"))
     if folder.is_dir():
         return folder
     reason = (
-        f"MEGATRON_AGENT_DATA must name the folder of test data, got {folder}, which is missing"
+        f"MEGATRON_AGENT_DATA must name a folder of test data, got {folder}, which does not exist. "
+        "Set it, or run without CI and MEGATRON_AGENT_REQUIRE_DATA to skip these tests."
     )
     if os.environ.get("CI") or os.environ.get("MEGATRON_AGENT_REQUIRE_DATA"):
         pytest.fail(reason)

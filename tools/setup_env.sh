@@ -13,6 +13,11 @@ cd "$(dirname "$0")/.."
 VENV=.venv
 STAMP=$VENV/.setup-stamp   # lines: place, profile, extras, digest; "incomplete" while we are at work
 
+# uv's own list of authorities does not know those that a company or a campus adds to the system's.
+if [ -e /etc/ssl/certs/ca-certificates.crt ] || [ -e /etc/pki/tls/certs/ca-bundle.crt ]; then
+    export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-1}"
+fi
+
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: error: %s\n' "$*" >&2; exit 1; }
 

@@ -1,4 +1,4 @@
-"""Rules about the repository as a whole: its layering, its lock files, and the maps in its documents."""
+"""Rules about the repository as a whole: layering, metadata, lock files, maps in documents."""
 
 from __future__ import annotations
 
@@ -93,12 +93,10 @@ def distribution() -> Distribution:
 
 
 def requirements_of(*extras: str) -> list[Requirement]:
+    """The base requirements and those of the extras."""
     declared = distribution()
-    texts = [
-        *declared.install_requires,
-        *(t for name in extras for t in declared.extras_require[name]),
-    ]
-    return [Requirement(text) for text in texts]
+    groups = [declared.install_requires, *(declared.extras_require[extra] for extra in extras)]
+    return [Requirement(text) for group in groups for text in group]
 
 
 def test_every_entry_point_names_something_that_exists() -> None:
