@@ -1,0 +1,1 @@
+"""Rules that span several keys, one module per subject; each records all that it finds."""

@@ -1,0 +1,55 @@
+"""Rules of credit assignment and groups."""
+
+from __future__ import annotations
+
+from megatron_agent.config.findings import Findings, nearest_key
+from megatron_agent.config.settings import AgentSettings
+from megatron_agent.config.values import ConfigValues
+from megatron_agent.credit import credit_names
+from megatron_agent.errors import ConfigError
+
+
+def check_algorithm(values: ConfigValues, findings: Findings) -> None:
+    """The group size is one number, and large enough to compare members of a group."""
+    group_size = values.integer("env.rollout.n")
+    servers_group_size = values.integer("actor_rollout_ref.rollout.n")
+    if group_size is not None and servers_group_size not in (None, group_size):
+        findings.problem(
+            "actor_rollout_ref.rollout.n",
+            f"must equal env.rollout.n ({group_size})",
+            servers_group_size,
+            f"Set env.rollout.n={servers_group_size} and leave this key alone.",
+        )
+    estimator = values.text("algorithm.adv_estimator")
+    if estimator is not None and estimator not in credit_names():
+        near = nearest_key(estimator, credit_names())
+        remedy = f"Did you mean {near!r}?" if near else "Choose one of them."
+        rule = f"must be one of {', '.join(credit_names())}"
+        findings.problem("algorithm.adv_estimator", rule, estimator, remedy)
+    if group_size == 1 and estimator in ("gigpo", "grpo"):
+        findings.warn(
+            f"env.rollout.n is 1: {estimator} compares the members of a group, and a group of one has no "
+            "peers, so every episode advantage is zero. Use 8 to learn anything."
+        )
+    if values.flag("algorithm.use_kl_in_reward"):
+        findings.problem(
+            "algorithm.use_kl_in_reward",
+            "must be false: step rewards come from the environment alone",
+            True,
+            "Use actor_rollout_ref.actor.use_kl_loss=true.",
+        )
+    if values.flag("algorithm.gigpo.enable_similarity"):
+        findings.problem(
+            "algorithm.gigpo.enable_similarity",
+            "must be false: steps are grouped by equal anchors only in this version",
+            True,
+            "Make the environment's anchors canonical instead.",
+        )
+
+
+def check_credit(settings: AgentSettings, findings: Findings) -> None:
+    """The credit options work together; their own class knows how."""
+    try:
+        settings.credit_config()
+    except ConfigError as error:
+        findings.problems.append(error)

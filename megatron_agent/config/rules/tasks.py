@@ -1,0 +1,90 @@
+"""Rules of the environment and its task lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from envs.registry import EnvCollisionError, EnvLoadError, EnvNotFoundError, EnvSpec, env_names, load_env
+from megatron_agent.config.findings import Findings, nearest_key
+from megatron_agent.config.values import ConfigValues
+from megatron_agent.errors import TaskError
+
+FILE_KEYS: dict[str, str] = {"data.train_files": "train", "data.val_files": "eval"}
+
+
+def generated_file(values: ConfigValues, key: str) -> Path | None:
+    """Where the task list behind ``key`` is generated, or None when the user brings another file."""
+    run_dir = values.text("run.dir")
+    if run_dir is None:
+        return None
+    path = Path(run_dir) / "tasks" / f"{FILE_KEYS[key]}.parquet"
+    return path if values.text(key) == str(path) else None
+
+
+def check_tasks(values: ConfigValues, findings: Findings) -> None:
+    """The environment exists, takes the options, and there are enough readable tasks."""
+    _check_env(values, findings)
+    num_groups = values.integer("data.train_batch_size")
+    for key in FILE_KEYS:
+        num_tasks = _count_tasks(values, key, findings)
+        is_short = key == "data.train_files" and num_tasks is not None and num_groups is not None
+        if is_short and num_tasks < num_groups:
+            findings.problem(
+                "data.train_batch_size",
+                f"must be <= the number of training tasks ({num_tasks})",
+                num_groups,
+                "Make more tasks (env.tasks.num_train) or use a smaller batch.",
+            )
+
+
+def _check_env(values: ConfigValues, findings: Findings) -> None:
+    name = values.text("env.env_name")
+    if name is None:
+        return
+    spec = _load_spec(name, findings)
+    if spec is None:
+        return
+    try:
+        spec.validate_options(values.mapping("env.options"))
+    except ValueError as error:
+        findings.problem(
+            "env.options", f"must suit {name} ({error})", dict(values.mapping("env.options")),
+            f"'megatron-agent env list' names the options of {name}.",
+        )  # fmt: skip
+
+
+def _load_spec(name: str, findings: Findings) -> EnvSpec | None:
+    try:
+        return load_env(name)
+    except EnvNotFoundError:
+        near = nearest_key(name, env_names())
+        hint = f"Did you mean {near!r}? " if near else ""
+        remedy = f"{hint}Registered: {', '.join(env_names())}."
+        findings.problem("env.env_name", "must be a registered environment", name, remedy)
+    except (EnvLoadError, EnvCollisionError) as error:
+        findings.problem("env.env_name", f"must load ({error})", name, "Install what it needs.")
+    return None
+
+
+def _count_tasks(values: ConfigValues, key: str, findings: Findings) -> int | None:
+    """Number of tasks behind ``key``; None when it is not known or was reported."""
+    path = values.text(key)
+    if path is None:
+        remedy = "Give one parquet file, or leave the key alone to generate tasks."
+        findings.problem(key, "must be the path of one file", values.get(key), remedy)
+        return None
+    file = Path(path).expanduser()
+    if not file.is_file():
+        if generated_file(values, key) is not None:
+            return values.integer(f"env.tasks.num_{FILE_KEYS[key]}")
+        remedy = "Make one with 'megatron-agent tasks', or leave the key alone to generate it."
+        findings.problem(key, "must be an existing file", path, remedy)
+        return None
+    # Reading parquet imports pyarrow; a run without a dataset of its own starts without it.
+    from megatron_agent.tasks import read_tasks
+
+    try:
+        return len(read_tasks(file))
+    except TaskError as error:
+        findings.problem(key, f"must hold tasks ({error})", path, "Correct the file or make a new one.")
+        return None

@@ -1,0 +1,63 @@
+"""Rules of the loop: how long, how often, and which of verl's parts our own code needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from megatron_agent.config.findings import Findings, nearest_key
+from megatron_agent.config.values import ConfigValues
+
+REQUIRED: Mapping[str, tuple[object, str]] = {
+    "actor_rollout_ref.actor.strategy": ("megatron", "the engine this package runs on"),
+    "actor_rollout_ref.rollout.name": ("sglang", "the server this package runs on"),
+    "actor_rollout_ref.rollout.agent.default_agent_loop": ("gym_steps", "it gives the rows that credit needs"),
+    "trainer.use_v1": (True, "credit is computed in verl's V1 trainer"),
+}
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "trainer.v1.trainer_mode": ("sync", "colocate_async", "separate_async"),
+    "trainer.device": ("cpu", "cuda"),
+    "trainer.resume_mode": ("auto", "disable", "resume_path"),
+}
+FREQUENCIES: tuple[str, ...] = ("trainer.test_freq", "trainer.save_freq")
+NOT_NEGATIVE: tuple[str, ...] = (
+    "actor_rollout_ref.actor.optim.lr",
+    "actor_rollout_ref.actor.entropy_coeff",
+    "actor_rollout_ref.actor.kl_loss_coef",
+    "actor_rollout_ref.actor.optim.weight_decay",
+)
+
+
+def check_trainer(values: ConfigValues, findings: Findings) -> None:
+    """Counts and coefficients are in range; verl's parts are those our code extends."""
+    num_steps = values.integer("trainer.total_training_steps")
+    if num_steps is not None and num_steps < 1:
+        findings.problem("trainer.total_training_steps", "must be >= 1", num_steps, "Use 100.")
+    for key in FREQUENCIES:
+        frequency = values.integer(key)
+        if frequency is not None and frequency != -1 and frequency < 1:
+            findings.problem(key, "must be >= 1, or -1 for never", frequency, "Use 10.")
+    for key in NOT_NEGATIVE:
+        number = values.number(key)
+        if number is not None and not number >= 0:
+            findings.problem(key, "must be >= 0", number, "Drop the sign.")
+    temperature = values.number("actor_rollout_ref.rollout.temperature")
+    if temperature is not None and not temperature > 0:
+        rule = "must be > 0: sessions of a group must differ"
+        findings.problem("actor_rollout_ref.rollout.temperature", rule, temperature, "Use 1.0.")
+    for key, (required, reason) in REQUIRED.items():
+        if values.get(key) != required:
+            rule = f"must be {required!r} ({reason})"
+            findings.problem(key, rule, values.get(key), "Leave it at that.")
+    for key, choices in CHOICES.items():
+        _check_choice(values, key, choices, findings)
+
+
+def _check_choice(
+    values: ConfigValues, key: str, choices: tuple[str, ...], findings: Findings
+) -> None:
+    choice = values.get(key)
+    if choice in choices:
+        return
+    near = nearest_key(str(choice), choices)
+    remedy = f"Did you mean {near!r}?" if near else "Choose one of them."
+    findings.problem(key, f"must be one of {', '.join(choices)}", choice, remedy)

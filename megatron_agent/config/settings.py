@@ -1,0 +1,213 @@
+"""Our own keys, typed. verl's keys keep living in its configuration tree and are checked by `rules`.
+
+`AgentSettings.from_config` works in every process of a run, on the configuration a user writes and on the one
+that verl gets from `split_config`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from omegaconf import DictConfig
+
+from megatron_agent.config.fields import read_settings, ruled
+from megatron_agent.config.findings import Findings
+from megatron_agent.config.values import ConfigValues
+from megatron_agent.credit import CreditConfig
+
+PENALTY_KEYS: Mapping[str, str] = {
+    "use_invalid_action_penalty": "enabled",
+    "invalid_action_penalty_coef": "coef",
+    "invalid_action_penalty_mode": "mode",
+}
+"""Keys that users write below `ACTOR_KEY`, and their names below `PENALTY_KEY`."""
+
+ACTOR_KEY = "actor_rollout_ref.actor"
+PENALTY_KEY = "algorithm.invalid_action_penalty"
+"""Where the penalty travels inside verl: verl's actor dataclass rejects keys that it does not know."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskSettings:
+    """The task lists that are generated when no dataset is given."""
+
+    num_train: int = ruled(at_least=1)
+    """Tasks to train on."""
+    num_eval: int = ruled(at_least=1)
+    """Held-out tasks; their seeds are disjoint from those of training."""
+    seed: int = ruled(at_least=0)
+    """Decides which environment seeds are drawn."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupSettings:
+    """How many sessions share a task."""
+
+    n: int = ruled(at_least=1, remedy="Use a group size such as 8.")
+    """Group size G: sessions of one task, all starting in the same state."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnvSettings:
+    """Keys below ``env``."""
+
+    env_name: str
+    """Exact name of a registered environment (``megatron-agent env list``)."""
+    seed: int = ruled(at_least=0)
+    """Seed of the run's data order; the seeds of single tasks stand in the dataset."""
+    max_steps: int = ruled(at_least=1, remedy="Allow at least one step.")
+    """Steps after which an episode is truncated."""
+    history_length: int = ruled(at_least=0, remedy="Use 0 for prompts without memory.")
+    """Past steps shown in a prompt; 0 shows none."""
+    memory: str
+    """Name of the memory module that chooses what is shown."""
+    options: Mapping[str, Any]
+    """Passed to the environment's reset; each environment checks its own."""
+    max_failure_rate: float = ruled(at_least=0, at_most=1)
+    """Share of failed episodes in an iteration above which the run stops."""
+    num_workers: int = ruled(at_least=1)
+    """Processes that hold environments."""
+    step_timeout_s: float = ruled(above=0)
+    """Longest an environment step may take before its worker is replaced."""
+    reset_timeout_s: float = ruled(above=0)
+    """Longest a reset may take."""
+    rollout: GroupSettings
+    tasks: TaskSettings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GigpoSettings:
+    """Keys below ``algorithm.gigpo``."""
+
+    step_advantage_w: float = ruled(at_least=0)
+    """Weight of the step advantage; 0 leaves the episode advantage alone."""
+    episode_advantage_w: float = ruled(at_least=0)
+    """Weight of the episode advantage."""
+    mode: str = ruled(one_of=("mean_norm", "mean_std_norm"))
+    """Centre groups only, or divide by their standard deviation too."""
+    enable_similarity: bool
+    """Group steps whose anchors are alike, not only equal ones."""
+    similarity_thresh: float = ruled(above=0, at_most=1, remedy="Use 0.95.")
+    """How alike, in (0, 1]; 1 means equal."""
+    episode_statistics: str = ruled(one_of=("trajectory", "row"))
+    """Whether an episode counts once in its group's mean, or once for each of its rows."""
+    lonely_episode: str = ruled(one_of=("zero", "raw_score"))
+    """Credit of an episode without peers: nothing, or its return as it is."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PenaltySettings:
+    """What an action costs that the environment did not accept."""
+
+    enabled: bool
+    coef: float = ruled(at_least=0, remedy="The penalty is subtracted: give its size.")
+    mode: str = ruled(one_of=("separate", "reference"))
+    """Where it is subtracted: see `megatron_agent.credit.penalty`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunSettings:
+    """Keys below ``run``."""
+
+    name: str
+    dir: str
+    """Everything a run writes is below this folder."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlgorithmSettings:
+    """The keys of ``algorithm`` that we read ourselves."""
+
+    adv_estimator: str
+    """Name of a credit method (`megatron_agent.credit`)."""
+    gamma: float = ruled(at_least=0, at_most=1, remedy="Use 0.95.")
+    """Discount of step returns."""
+    gigpo: GigpoSettings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentSettings:
+    """All of our keys as plain, picklable data.
+
+    Example:
+        >>> settings = AgentSettings.from_config(config)  # doctest: +SKIP
+        >>> settings.env.rollout.n, settings.algorithm.gamma  # doctest: +SKIP
+        (8, 0.95)
+    """
+
+    env: EnvSettings
+    algorithm: AlgorithmSettings
+    invalid_action_penalty: PenaltySettings
+    run: RunSettings
+
+    def credit_config(self) -> CreditConfig:
+        """The options of the credit methods.
+
+        Raises:
+            ConfigError: weights or modes that cannot work together.
+        """
+        gigpo, penalty = self.algorithm.gigpo, self.invalid_action_penalty
+        return CreditConfig(
+            gamma=self.algorithm.gamma,
+            step_advantage_w=gigpo.step_advantage_w,
+            episode_advantage_w=gigpo.episode_advantage_w,
+            mode=cast("Any", gigpo.mode),
+            episode_statistics=cast("Any", gigpo.episode_statistics),
+            lonely_episode=cast("Any", gigpo.lonely_episode),
+            use_invalid_action_penalty=penalty.enabled,
+            invalid_action_penalty_coef=penalty.coef,
+            invalid_action_penalty_mode=cast("Any", penalty.mode),
+        )
+
+    @classmethod
+    def from_config(cls, config: DictConfig) -> AgentSettings:
+        """Read our keys.
+
+        Args:
+            config: as a user writes it, or as `split_config` returned it for verl.
+
+        Raises:
+            ConfigProblemsError: a key is missing, unknown, of a wrong type or out of range.
+        """
+        findings = Findings()
+        settings = read_agent_settings(ConfigValues.from_config(config), findings)
+        findings.raise_if_any()
+        assert settings is not None
+        return settings
+
+
+def read_agent_settings(values: ConfigValues, findings: Findings) -> AgentSettings | None:
+    """Read our keys and record what is wrong with them; None when something was."""
+    algorithm = {
+        name: values.get(f"algorithm.{name}")
+        for name in ("adv_estimator", "gamma", "gigpo")
+        if values.get(f"algorithm.{name}") is not None
+    }
+    env = read_settings(EnvSettings, values.get("env"), "env", findings)
+    read_algorithm = read_settings(AlgorithmSettings, algorithm, "algorithm", findings)
+    penalty = _read_penalty(values, findings)
+    run = read_settings(RunSettings, values.get("run"), "run", findings)
+    if env is None or read_algorithm is None or penalty is None or run is None:
+        return None
+    return AgentSettings(
+        env=env, algorithm=read_algorithm, invalid_action_penalty=penalty, run=run
+    )
+
+
+def _read_penalty(values: ConfigValues, findings: Findings) -> PenaltySettings | None:
+    travelling = values.get(PENALTY_KEY)
+    if travelling is not None:
+        return read_settings(PenaltySettings, travelling, PENALTY_KEY, findings)
+    actor = values.mapping(ACTOR_KEY)
+    section = {name: actor[key] for key, name in PENALTY_KEYS.items() if key in actor}
+    # Read under the travelling names, report under the names that the user wrote.
+    inner = Findings()
+    settings = read_settings(PenaltySettings, section, PENALTY_KEY, inner)
+    user_keys = {f"{PENALTY_KEY}.{name}": f"{ACTOR_KEY}.{key}" for key, name in PENALTY_KEYS.items()}
+    for problem in inner.problems:
+        key = user_keys.get(problem.key, problem.key)
+        remedy = problem.remedy.replace(problem.key, key)
+        findings.problem(key, problem.rule, problem.value, remedy)
+    return settings

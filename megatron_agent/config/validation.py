@@ -1,0 +1,56 @@
+"""The one entry to all checks: light, without verl, Ray or torch, done within the first seconds."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+
+from megatron_agent.config.findings import Findings
+from megatron_agent.config.rules.algorithm import check_algorithm, check_credit
+from megatron_agent.config.rules.batches import check_batches
+from megatron_agent.config.rules.layout import check_ranks
+from megatron_agent.config.rules.model_folder import check_model
+from megatron_agent.config.rules.tasks import check_tasks
+from megatron_agent.config.rules.trainer import check_trainer
+from megatron_agent.config.settings import AgentSettings, read_agent_settings
+from megatron_agent.config.tree_check import check_tree
+from megatron_agent.config.values import ConfigValues
+
+RULES = (check_algorithm, check_batches, check_ranks, check_model, check_tasks, check_trainer)
+
+
+def check_config(config: DictConfig, findings: Findings) -> AgentSettings | None:
+    """Record all that is wrong with ``config``, as `compose_config` returned it.
+
+    Args:
+        config: the composed configuration.
+        findings: receives problems and warnings.
+
+    Returns:
+        Our keys, typed; None when one of them was reported.
+    """
+    values = ConfigValues.from_config(config)
+    check_tree(values, findings)
+    settings = read_agent_settings(values, findings)
+    for rule in RULES:
+        rule(values, findings)
+    if settings is not None:
+        check_credit(settings, findings)
+    return settings
+
+
+def validate_config(config: DictConfig) -> AgentSettings:
+    """Check ``config``, log what is odd, raise on what cannot work.
+
+    Raises:
+        ConfigProblemsError: with every problem found.
+
+    Example:
+        >>> validate_config(compose_config(["algorithm.gamma=-1"]))  # doctest: +SKIP
+        ConfigProblemsError: algorithm.gamma must be in [0, 1], got -1. Use 0.95.
+    """
+    findings = Findings()
+    settings = check_config(config, findings)
+    findings.raise_if_any()
+    findings.log_warnings()
+    assert settings is not None
+    return settings
