@@ -10,6 +10,8 @@ cuda_standins.py  stand-ins for what Megatron takes from CUDA
 norm.py attention.py layer_spec.py
                   a transformer in plain PyTorch with Transformer Engine's parameter names
 engine.py         verl's Megatron engines for the device "cpu"
+sgl_kernel_standin.py sglang_hooks.py sglang_process.py
+                  SGLang without its CUDA kernel library
 """
 
 from __future__ import annotations
@@ -36,9 +38,11 @@ def register() -> bool:
     if not is_cpu_platform():
         return False
     if not _registered:
+        from megatron_agent.backend.cpu import sglang_hooks
         from megatron_agent.backend.cpu.lazy_import import when_imported
 
         register_platform()
+        sglang_hooks.install()
         when_imported(VERL_MEGATRON_ENGINE, _register_engines, before=_install_standins)
         _registered = True
     return True

@@ -1,0 +1,198 @@
+"""Hops 3-6 on verl's agent loop: one coroutine per session, one training row per step.
+
+verl calls :meth:`GymStepsAgentLoop.run` once per session of a group. The work is done in
+``megatron_agent.rollout``; here its parts are joined to verl's tokenizer, LLM client and row format.
+
+Nothing that goes wrong inside a session may disappear: verl only logs an exception of ``run`` and drops the
+session, which would leave its group short without a word. So ``run`` always returns rows. A failed episode
+returns the steps it had (its failure is a field of the rows); a failure that must end the run travels in
+``extra_fields["fatal"]`` and the trainer raises it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from verl.experimental.agent_loop.agent_loop import (
+    AgentLoopBase,
+    AgentLoopMetrics,
+    AgentLoopOutput,
+    register,
+)
+
+from envs.registry import load_env
+from megatron_agent.backend.env_workers import RolloutResources
+from megatron_agent.backend.names import AGENT_LOOP_NAME
+from megatron_agent.errors import GenerationError, GroupStartError
+from megatron_agent.rollout.episode import run_episode
+from megatron_agent.rollout.memory import load_memory
+from megatron_agent.rollout.samples import episode_to_samples
+from megatron_agent.tasks import EnvTask, task_from_extra_info
+from megatron_agent.types import Episode, Generation, StepSample
+
+logger = logging.getLogger(__name__)
+
+
+@register(AGENT_LOOP_NAME)
+class GymStepsAgentLoop(AgentLoopBase):
+    """Plays one session of one task and returns a row per step."""
+
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
+        """Play one session.
+
+        Args:
+            sampling_params: verl's sampling parameters (temperature, top_p, logprobs ...).
+            **kwargs: fields of the dataset row plus ``uid``, ``session_id`` and ``global_steps``.
+
+        Returns:
+            One output per step, in step order; one fully masked output if the session has no step.
+        """
+        uid, session_id = str(kwargs["uid"]), int(kwargs["session_id"])
+        global_steps = int(kwargs["global_steps"])
+        try:
+            task = task_from_extra_info(dict(kwargs["extra_info"]))
+            episode = await self._play(task, uid, session_id, sampling_params)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            # GroupStartError: the group is not a group. Anything else here is a bug of ours or of an
+            # environment's pure functions, not an episode failure: rows of it must not be trained on.
+            logger.exception("Session %s of group %s could not be played.", session_id, uid)
+            kind = "group_start" if isinstance(error, GroupStartError) else type(error).__name__
+            return [self._placeholder(uid, session_id, global_steps, fatal=f"{kind}: {error}")]
+        RolloutResources.journal(self.config).append(episode, global_step=global_steps)
+        samples = episode_to_samples(episode)
+        if not samples:
+            return [self._placeholder(uid, session_id, global_steps, failure=episode.failure)]
+        return [self._output(sample, episode, global_steps) for sample in samples]
+
+    async def _play(
+        self, task: EnvTask, uid: str, session_id: int, sampling_params: dict[str, Any]
+    ) -> Episode:
+        env_config = self.config.env
+        pool = await RolloutResources.pool(self.config)
+        session = await pool.open_session(task, group_id=uid, session_id=session_id)
+        request_id = f"{uid}_{session_id}"  # one id per session keeps its turns on one server
+
+        async def generate(prompt_ids_L: Sequence[int], _request_id: str) -> Generation:
+            output = await self.server_manager.generate(
+                request_id=request_id,
+                prompt_ids=list(prompt_ids_L),
+                sampling_params=dict(sampling_params),
+            )
+            return self._generation(output)
+
+        return await run_episode(
+            task=task,
+            uid=uid,
+            session_id=session_id,
+            session=session,
+            spec=load_env(task.env),
+            memory=load_memory(env_config.memory, env_config.history_length),
+            encode=self._encode,
+            generate=generate,
+            max_steps=int(env_config.max_steps),
+            max_prompt_length=int(self.rollout_config.prompt_length),
+        )
+
+    def _encode(self, prompt: str) -> list[int]:
+        """Token ids of a one-message conversation. Unlike ``ct_build_initial_tokens`` nothing is cut off
+        from the left: a prompt that is too long ends its episode instead of losing the task's text."""
+        return self.continuous_token_builder.build_initial_tokens(
+            [{"role": "user", "content": prompt}]
+        )
+
+    def _generation(self, output: Any) -> Generation:
+        num_tokens = int(self.rollout_config.response_length)
+        token_ids_L = tuple(output.token_ids[:num_tokens])
+        if not token_ids_L:
+            raise GenerationError(
+                f"the inference server returned no tokens (stop reason {output.stop_reason!r})"
+            )
+        log_probs_L = tuple(output.log_probs[:num_tokens]) if output.log_probs else None
+        return Generation(
+            token_ids_L=token_ids_L,
+            log_probs_L=log_probs_L,
+            text=self.tokenizer.decode(token_ids_L, skip_special_tokens=True),
+            weight_version_min=output.extra_fields.get("min_global_steps"),
+            weight_version_max=output.extra_fields.get("max_global_steps"),
+            stop_reason=output.stop_reason or "stop",
+        )
+
+    def _output(self, sample: StepSample, episode: Episode, global_steps: int) -> AgentLoopOutput:
+        turn = episode.turns_T[sample.step_idx]
+        return AgentLoopOutput(
+            prompt_ids=list(sample.prompt_ids_L),
+            response_ids=list(sample.response_ids_L),
+            response_mask=[1] * len(sample.response_ids_L),
+            response_logprobs=None if sample.log_probs_L is None else list(sample.log_probs_L),
+            # verl copies the last output's score to all outputs of a session. Ours are equal already:
+            # the return of the episode.
+            reward_score=sample.episode_return,
+            num_turns=2,
+            metrics=AgentLoopMetrics(generate_sequences=turn.generate_s, tool_calls=turn.env_s),
+            extra_fields={
+                **_row_fields(sample),
+                "failure": episode.failure,
+                "fatal": "",
+                "min_global_steps": _version(sample.weight_version_min, global_steps),
+                "max_global_steps": _version(sample.weight_version_max, global_steps),
+                "reward_extra_info": {
+                    "success": float(sample.success),
+                    "episode_length": sample.episode_length,
+                    "failed": float(sample.failed),
+                },
+            },
+        )
+
+    def _placeholder(
+        self, uid: str, session_id: int, global_steps: int, *, failure: str = "", fatal: str = ""
+    ) -> AgentLoopOutput:
+        """A row with one masked token, so that a session without steps still counts in its group."""
+        eos = int(self.tokenizer.eos_token_id)
+        wants_log_probs = bool(self.rollout_config.calculate_log_probs)
+        return AgentLoopOutput(
+            prompt_ids=[eos],
+            response_ids=[eos],
+            response_mask=[0],
+            response_logprobs=[0.0] if wants_log_probs else None,
+            reward_score=0.0,
+            num_turns=2,
+            metrics=AgentLoopMetrics(),
+            extra_fields={
+                "anchor": f"no-step:{uid}:{session_id}",
+                "step_reward": 0.0,
+                "episode_return": 0.0,
+                "episode_length": 0,
+                "step_idx": 0,
+                "action_valid": True,
+                "success": False,
+                "failed": True,
+                "failure": failure or fatal,
+                "fatal": fatal,
+                "min_global_steps": _version(None, global_steps),
+                "max_global_steps": _version(None, global_steps),
+                "reward_extra_info": {"success": 0.0, "episode_length": 0, "failed": 1.0},
+            },
+        )
+
+
+def _version(weight_version: int | None, global_steps: int) -> int:
+    """Weights of step ``k`` are made at the end of step ``k``; step ``k + 1`` samples from them."""
+    return global_steps - 1 if weight_version is None else int(weight_version)
+
+
+def _row_fields(sample: StepSample) -> dict[str, Any]:
+    return {
+        "anchor": sample.anchor,
+        "step_reward": sample.step_reward,
+        "episode_return": sample.episode_return,
+        "episode_length": sample.episode_length,
+        "step_idx": sample.step_idx,
+        "action_valid": sample.action_valid,
+        "success": sample.success,
+        "failed": sample.failed,
+    }

@@ -1,0 +1,159 @@
+"""From the rows of a training batch to one advantage per row, with the checks that must not be skipped.
+
+No verl in here: the trainer hands over row keys and extra fields as plain Python, so that this can be tested
+in milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from megatron_agent.credit import CreditConfig, CreditRows, compute_credit
+from megatron_agent.errors import CreditError, FailureRateError
+
+Row = Mapping[str, Any]
+
+
+def credit_batch(
+    config: Any,
+    *,
+    method: str,
+    keys: Sequence[str],
+    rows: Sequence[Row],
+    is_padding_N: np.ndarray,
+) -> tuple[np.ndarray, dict[str, float]]:
+    """Advantages for every row of a batch; padding rows get 0 and enter no statistic.
+
+    Args:
+        config: the run's configuration (``algorithm``, ``env``, ``actor_rollout_ref``).
+        method: credit method, e.g. ``gigpo``.
+        keys: N row keys ``{uid}_{session}_{step}``.
+        rows: N dictionaries of extra fields, as the agent loop wrote them.
+        is_padding_N: rows that verl added to fill the batch.
+
+    Returns:
+        ``(advantage_N, metrics)``.
+
+    Raises:
+        CreditError: a session is missing from its group, or a row is malformed.
+        FailureRateError: too many episodes failed, or one failed in a way that must end the run.
+    """
+    real = np.flatnonzero(~is_padding_N)
+    real_keys = [keys[i] for i in real]
+    real_rows = [rows[i] for i in real]
+    sessions = _sessions(real_keys, real_rows)
+    _check_fatal(sessions)
+    _check_group_sizes(sessions, num_sessions=int(config.actor_rollout_ref.rollout.n))
+    metrics = _episode_metrics(sessions, real_rows, num_padding=len(keys) - len(real))
+    _check_failure_rate(sessions, max_rate=float(config.env.max_failure_rate))
+
+    result = compute_credit(
+        method,
+        CreditRows.from_keys(
+            real_keys,
+            anchor_N=np.array([str(row["anchor"]) for row in real_rows], dtype=object),
+            step_reward_N=np.array([float(row["step_reward"]) for row in real_rows]),
+            episode_return_N=np.array([float(row["episode_return"]) for row in real_rows]),
+            action_valid_N=np.array([bool(row["action_valid"]) for row in real_rows]),
+            failed_N=np.array([bool(row["failed"]) for row in real_rows]),
+        ),
+        credit_config(config, method),
+    )
+    advantage_N = np.zeros(len(keys))
+    advantage_N[real] = result.advantage_N
+    metrics.update(result.metrics)
+    return advantage_N, metrics
+
+
+def credit_config(config: Any, method: str) -> CreditConfig:
+    """The part of the configuration that credit reads.
+
+    ``grpo`` keeps verl's own switch ``algorithm.norm_adv_by_std_in_grpo``; all other methods read
+    ``algorithm.gigpo.mode``.
+    """
+    gigpo, actor = config.algorithm.gigpo, config.actor_rollout_ref.actor
+    mode = str(gigpo.mode)
+    if method == "grpo":
+        normalised = bool(config.algorithm.get("norm_adv_by_std_in_grpo", True))
+        mode = "mean_std_norm" if normalised else "mean_norm"
+    return CreditConfig(
+        gamma=float(config.algorithm.gamma),
+        mode=mode,
+        step_advantage_w=float(gigpo.step_advantage_w),
+        episode_advantage_w=float(gigpo.episode_advantage_w),
+        episode_statistics=str(gigpo.episode_statistics),
+        lonely_episode=str(gigpo.lonely_episode),
+        use_invalid_action_penalty=bool(actor.use_invalid_action_penalty),
+        invalid_action_penalty_coef=float(actor.invalid_action_penalty_coef),
+        invalid_action_penalty_mode=str(actor.invalid_action_penalty_mode),
+    )
+
+
+def _sessions(keys: Sequence[str], rows: Sequence[Row]) -> dict[tuple[str, int], Row]:
+    """First row seen of each session: the fields read here are equal on all rows of a session."""
+    sessions: dict[tuple[str, int], Row] = {}
+    for key, row in zip(keys, rows, strict=True):
+        uid, session_id, _ = key.rsplit("_", 2)
+        sessions.setdefault((uid, int(session_id)), row)
+    return sessions
+
+
+def _check_fatal(sessions: Mapping[tuple[str, int], Row]) -> None:
+    for (uid, session_id), row in sessions.items():
+        if row["fatal"]:
+            raise FailureRateError(
+                f"Session {session_id} of group {uid} could not be played: {row['fatal']}"
+            )
+
+
+def _check_group_sizes(
+    sessions: Mapping[tuple[str, int], Row], *, num_sessions: int
+) -> None:
+    found: dict[str, set[int]] = defaultdict(set)
+    for uid, session_id in sessions:
+        found[uid].add(session_id)
+    for uid, present in found.items():
+        missing = sorted(set(range(num_sessions)) - present)
+        if missing:
+            raise CreditError(
+                f"Group {uid} has {len(present)} of {num_sessions} sessions; missing: {missing}. "
+                "verl logs why a session was lost in the agent loop worker's log."
+            )
+
+
+def _check_failure_rate(sessions: Mapping[tuple[str, int], Row], *, max_rate: float) -> None:
+    failures = [str(row["failure"]) for row in sessions.values() if row["failed"]]
+    rate = len(failures) / max(1, len(sessions))
+    if rate > max_rate:
+        kinds = Counter(failure.split(":", 1)[0] for failure in failures)
+        counted = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
+        raise FailureRateError(
+            f"{len(failures)} of {len(sessions)} episodes failed ({counted}), more than "
+            f"env.max_failure_rate={max_rate} allows. First failure: {failures[0]}"
+        )
+
+
+def _episode_metrics(
+    sessions: Mapping[tuple[str, int], Row], rows: Sequence[Row], *, num_padding: int
+) -> dict[str, float]:
+    """Means over episodes, not over rows: a long episode counts once."""
+
+    def mean(field: str) -> float:
+        return float(np.mean([float(row[field]) for row in sessions.values()]))
+
+    lengths = [int(row["episode_length"]) for row in sessions.values()]
+    return {
+        "episode/return/mean": mean("episode_return"),
+        "episode/success/mean": mean("success"),
+        "episode/failed/mean": mean("failed"),
+        "episode/length/mean": float(np.mean(lengths)),
+        "episode/length/max": float(np.max(lengths)),
+        "episode/count": float(len(sessions)),
+        "step/action_valid/mean": float(np.mean([bool(row["action_valid"]) for row in rows])),
+        "train/rows": float(len(rows)),
+        "train/padding_rows": float(num_padding),
+    }

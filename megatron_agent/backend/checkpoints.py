@@ -1,0 +1,117 @@
+"""Which checkpoints are whole.
+
+verl writes ``global_step_<k>/`` file by file and then a tracker file, both in place. A kill in between leaves
+a folder that looks like a checkpoint. Here a folder counts only with a ``COMPLETE`` file in it, which appears
+by an atomic rename after everything else has been written; anything without it is removed at the next start.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from megatron_agent.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+COMPLETE = "COMPLETE"
+PREFIX = "global_step_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointKeeper:
+    """The checkpoint folder of a run.
+
+    Args:
+        root: ``trainer.default_local_dir``.
+        max_to_keep: complete checkpoints to keep, newest first; None keeps all.
+    """
+
+    root: Path
+    max_to_keep: int | None = None
+
+    @classmethod
+    def from_config(cls, config: Any) -> CheckpointKeeper:
+        """Reads ``trainer.default_local_dir`` and ``trainer.max_ckpt_to_keep``."""
+        return cls(
+            root=Path(str(config.trainer.default_local_dir)).absolute(),
+            max_to_keep=config.trainer.get("max_ckpt_to_keep", None),
+        )
+
+    def folder(self, step: int) -> Path:
+        return self.root / f"{PREFIX}{step}"
+
+    def steps(self) -> list[int]:
+        """Steps that have a folder, complete or not, in ascending order."""
+        names = [path.name for path in self.root.glob(PREFIX + "*") if path.is_dir()]
+        return sorted(int(name[len(PREFIX) :]) for name in names if name[len(PREFIX) :].isdigit())
+
+    def is_complete(self, step: int) -> bool:
+        return (self.folder(step) / COMPLETE).is_file()
+
+    def latest_complete(self) -> Path | None:
+        """Folder of the newest complete checkpoint, or None."""
+        complete = [step for step in self.steps() if self.is_complete(step)]
+        return self.folder(complete[-1]) if complete else None
+
+    def mark_complete(self, step: int) -> None:
+        """Declare the checkpoint of ``step`` whole. Every file is synced to disk before the mark is."""
+        folder = self.folder(step)
+        sizes = {}
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                _sync(path)
+                sizes[str(path.relative_to(folder))] = path.stat().st_size
+        partial = folder / (COMPLETE + ".partial")
+        partial.write_text(json.dumps({"step": step, "bytes": sizes}, indent=1) + "\n")
+        _sync(partial)
+        partial.replace(folder / COMPLETE)
+        _sync(folder)
+
+    def discard_partial(self) -> None:
+        """Remove folders that a killed run left half written."""
+        for step in self.steps():
+            if not self.is_complete(step):
+                logger.warning("Removing %s: it was never finished.", self.folder(step))
+                shutil.rmtree(self.folder(step))
+
+    def prune(self) -> None:
+        """Remove all but the newest ``max_to_keep`` complete checkpoints."""
+        if self.max_to_keep is None:
+            return
+        complete = [step for step in self.steps() if self.is_complete(step)]
+        for step in complete[: -max(1, self.max_to_keep)]:
+            # The mark goes first: a kill half way through leaves a folder that says it is not whole.
+            (self.folder(step) / COMPLETE).unlink()
+            shutil.rmtree(self.folder(step))
+
+    def check_loadable(self, path: str | os.PathLike[str]) -> None:
+        """Refuse a checkpoint that is missing, incomplete, or changed in size since it was written.
+
+        Raises:
+            ConfigError: naming the folder and what is wrong with it.
+        """
+        folder = Path(path)
+        mark = folder / COMPLETE
+        key, remedy = "trainer.resume_from_path", "Choose another checkpoint of this run."
+        if not mark.is_file():
+            raise ConfigError(key, f"must be a folder with a {COMPLETE} file", str(folder), remedy)
+        for name, num_bytes in json.loads(mark.read_text())["bytes"].items():
+            file = folder / name
+            found = file.stat().st_size if file.is_file() else None
+            if found != num_bytes:
+                rule = f"must hold {name} with {num_bytes} bytes"
+                raise ConfigError(key, rule, f"{folder} ({found} bytes)", remedy)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

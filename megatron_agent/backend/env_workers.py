@@ -1,0 +1,55 @@
+"""What one agent-loop process keeps between sessions: its environment pool and its episode journal.
+
+verl makes a new agent loop object for each session, inside a Ray actor that lives for the whole run. Pools
+and open files must outlive the sessions, so they hang on this module, one set per process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from megatron_agent.rollout.env_pool import EnvPool
+from megatron_agent.rollout.journal import EpisodeJournal
+
+
+class RolloutResources:
+    """Per-process singletons, made on first use."""
+
+    _pool: EnvPool | None = None
+    _pool_lock: asyncio.Lock | None = None
+    _journal: EpisodeJournal | None = None
+
+    @classmethod
+    async def pool(cls, config: Any) -> EnvPool:
+        """The environment pool of this process, started.
+
+        Args:
+            config: the run's configuration; reads ``env.{num_workers,reset_timeout_s,step_timeout_s,
+                start_timeout_s}``. ``env.num_workers`` counts the whole machine's worker processes and is
+                divided among the agent-loop processes.
+        """
+        if cls._pool_lock is None:
+            cls._pool_lock = asyncio.Lock()
+        async with cls._pool_lock:
+            if cls._pool is None:
+                num_loops = max(1, int(config.actor_rollout_ref.rollout.agent.num_workers))
+                pool = EnvPool(
+                    num_workers=max(1, int(config.env.num_workers) // num_loops),
+                    reset_timeout_s=float(config.env.reset_timeout_s),
+                    step_timeout_s=float(config.env.step_timeout_s),
+                    start_timeout_s=float(config.env.start_timeout_s),
+                )
+                await pool.start()
+                cls._pool = pool
+        return cls._pool
+
+    @classmethod
+    def journal(cls, config: Any) -> EpisodeJournal:
+        """The file that this process appends its episodes to: ``<run.dir>/episodes/<pid>.jsonl``."""
+        if cls._journal is None:
+            folder = Path(str(config.run.dir)) / "episodes"
+            cls._journal = EpisodeJournal(folder / f"{os.uname().nodename}-{os.getpid()}.jsonl")
+        return cls._journal

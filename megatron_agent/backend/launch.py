@@ -1,0 +1,163 @@
+"""From a checked configuration to a finished run.
+
+The trainer runs in this process, not in a Ray actor as with ``verl.trainer.main_ppo``: one import of verl
+less, signals arrive where the loop is, and an error ends the command that the user typed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from megatron_agent.backend.preflight import PLUGIN, found_accelerator_libraries
+
+logger = logging.getLogger(__name__)
+
+
+def run(config: DictConfig, run_dir: Path) -> int:
+    """Train.
+
+    Args:
+        config: the whole configuration, composed and checked (``megatron_agent.config``).
+        run_dir: folder of the run; exists.
+
+    Returns:
+        Exit code: 0 when all steps are done, 128 + signal when stopped on request.
+
+    Raises:
+        HookError: the plugin is not registered everywhere, or verl is another version.
+        FailureRateError, CreditError: the run could not go on.
+    """
+    found = found_accelerator_libraries()
+    logger.info("NVIDIA Apex: %s. Transformer Engine: %s.", *(_found(found[name]) for name in found))
+    set_environment(config, run_dir)
+    trainer_name = prepare_for_verl(config)
+    start_ray(config)
+    try:
+        return _train(config, trainer_name)
+    finally:
+        _stop_ray()
+
+
+def set_environment(config: DictConfig, run_dir: Path) -> None:
+    """Variables that every process of the run inherits. Must come before verl is imported."""
+    device = str(config.trainer.device)
+    os.environ["VERL_USE_EXTERNAL_MODULES"] = PLUGIN
+    os.environ["TENSORBOARD_DIR"] = str((run_dir / "tensorboard").absolute())
+    os.environ["TRANSFER_QUEUE_ENABLE"] = "1"
+    # One warm-up poll of the tokenizers library per process; forked children would warn about it.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # A worker of the driver's own code must find it, installed or not.
+    root = str(Path(__file__).resolve().parents[2])
+    paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    if device == "cpu":
+        os.environ["VERL_PLATFORM"] = "cpu"
+        os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
+        # Ranks and servers share the cores; threads of one would wait for threads of another.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        # All of it stays on this machine; without a name Ray and gloo may pick an address that is down.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+
+def prepare_for_verl(config: DictConfig) -> str:
+    """Put in what verl needs and users do not write.
+
+    Returns:
+        The registered trainer's name.
+    """
+    from megatron_agent.backend.names import TRAINER_PREFIX
+
+    with open_dict(config):
+        mode = str(config.trainer.v1.trainer_mode)
+        config.transfer_queue.enable = True
+        config.trainer.use_v1 = True
+        # Our progress line and metrics.jsonl take the place of verl's console dump.
+        config.trainer.logger = [name for name in config.trainer.logger if name != "console"]
+        config.run.dir = str(Path(str(config.run.dir)).absolute())
+        config.trainer.default_local_dir = str(Path(str(config.trainer.default_local_dir)).absolute())
+    return mode if mode.startswith(TRAINER_PREFIX) else TRAINER_PREFIX + mode
+
+
+def start_ray(config: DictConfig) -> None:
+    """Start Ray as verl's own entry point does, or join the cluster that ``RAY_ADDRESS`` names."""
+    import ray
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+    if ray.is_initialized():
+        return
+    init_kwargs: dict[str, Any] = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)  # type: ignore[assignment]
+    runtime_env = get_ppo_ray_runtime_env(config)
+    own = init_kwargs.pop("runtime_env", None) or {}
+    inherited = (
+        "VERL_USE_EXTERNAL_MODULES",
+        "VERL_PLATFORM",
+        "SGLANG_USE_CPU_ENGINE",
+        "TRANSFER_QUEUE_ENABLE",
+        "OMP_NUM_THREADS",
+        "GLOO_SOCKET_IFNAME",
+        "PYTHONPATH",
+    )
+    env_vars = {name: os.environ[name] for name in inherited if name in os.environ}
+    runtime_env["env_vars"] = {**runtime_env.get("env_vars", {}), **env_vars, **own.get("env_vars", {})}
+    init_kwargs.setdefault("log_to_driver", False)
+    ray.init(runtime_env={**own, **runtime_env}, logging_level=logging.WARNING, **init_kwargs)
+
+
+def _train(config: DictConfig, trainer_name: str) -> int:
+    from megatron_agent.backend.preflight import check_registration, registration_problems
+
+    device = str(config.trainer.device)
+    check_registration(registration_problems(device, trainer_name), "driver")
+
+    import transfer_queue as tq
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.trainer.ppo.v1 import AgentLoopManagerTQ, get_trainer_cls
+    from verl.utils.config import validate_config
+
+    from megatron_agent.backend.stop import StopRequested, StopSwitch
+
+    validate_config(
+        config=config,
+        use_reference_policy=need_reference_policy(config),
+        use_critic=need_critic(config),
+    )
+    StopSwitch.install()
+    tq.init(config.transfer_queue)
+    trainer = None
+    exit_code = 1
+    try:
+        trainer = get_trainer_cls(trainer_name)(config=config)
+        trainer.init()
+        agent_loops = AgentLoopManagerTQ.create(
+            config=config,
+            llm_client=trainer.get_llm_client(),
+            teacher_client=trainer.get_teacher_client(),
+            reward_loop_worker_handles=trainer.get_reward_handles(),
+        )
+        trainer.fit(agent_loops)
+        exit_code = 0
+    except StopRequested as stop:
+        logger.warning("%s; start the same command again to go on.", stop)
+        exit_code = StopSwitch.exit_code()
+    finally:
+        tracking = getattr(trainer, "logger", None)
+        if tracking is not None:
+            tracking.finish(exit_code=exit_code)
+        tq.close()
+    return exit_code
+
+
+def _stop_ray() -> None:
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        ray.shutdown()
+
+
+def _found(found: bool) -> str:
+    return "found" if found else "not found"

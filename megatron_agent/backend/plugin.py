@@ -1,0 +1,38 @@
+"""The way in: verl imports this module in every process.
+
+Two doors lead here. ``VERL_USE_EXTERNAL_MODULES=megatron_agent.backend.plugin``, which our launcher sets,
+fails loudly. The ``verl.plugins`` entry point, for people who start verl themselves, swallows errors at debug
+level; :mod:`megatron_agent.backend.preflight` finds out.
+
+verl imports us while it is being imported itself, so nothing here may import verl's inner parts. They are
+hooked instead: our trainers register when verl's trainers are first imported, our agent loop when verl's is.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from megatron_agent.backend import cpu
+from megatron_agent.backend.cpu.lazy_import import when_imported
+
+_registered = False
+
+
+def register() -> None:
+    """Register everything once per process; cheap."""
+    global _registered
+    if _registered:
+        return
+    cpu.register()
+    when_imported(
+        "verl.trainer.ppo.v1",
+        lambda _: importlib.import_module("megatron_agent.backend.trainer"),
+    )
+    when_imported(
+        "verl.experimental.agent_loop",
+        lambda _: importlib.import_module("megatron_agent.backend.agent_loop"),
+    )
+    _registered = True
+
+
+register()

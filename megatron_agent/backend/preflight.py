@@ -1,0 +1,92 @@
+"""Is everything really registered? Asked in the driver and in a Ray worker before a run starts.
+
+verl swallows errors of plugins loaded by entry point, and an unregistered engine or trainer shows only deep
+inside a start-up of minutes. All problems are reported at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+from megatron_agent.errors import HookError
+
+PLUGIN = "megatron_agent.backend.plugin"
+
+
+def registration_problems(device_name: str, trainer_name: str) -> list[str]:
+    """What is missing in this process; empty when all is well. Imports verl.
+
+    Args:
+        device_name: verl's name of the device, ``cpu`` or ``cuda``.
+        trainer_name: registered trainer the run asks for, e.g. ``agent_sync``.
+    """
+    import verl
+
+    importlib.import_module(PLUGIN)
+    problems = []
+    if verl.__version__ != _tested_verl():
+        problems.append(
+            f"verl {verl.__version__} is installed; this package is tested with {_tested_verl()}."
+        )
+    from verl.plugin.platform import get_platform
+
+    if get_platform().device_name != device_name:
+        problems.append(
+            f"verl chose the platform {get_platform().device_name!r}, the run is for {device_name!r}: "
+            f"set VERL_PLATFORM={device_name}."
+        )
+    from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
+
+    importlib.import_module("verl.trainer.ppo.v1")
+    if trainer_name not in TRAINER_REGISTRY:
+        problems.append(
+            f"no trainer {trainer_name!r} is registered (there are: {sorted(TRAINER_REGISTRY)})."
+        )
+    return problems
+
+
+def check_registration(problems: list[str], where: str) -> None:
+    """Raise one error with everything that is wrong in a process.
+
+    Raises:
+        HookError: if there are problems.
+    """
+    if problems:
+        listed = "\n  ".join(problems)
+        raise HookError(
+            f"The plugin is not whole in the {where}:\n  {listed}\n"
+            f"Set VERL_USE_EXTERNAL_MODULES={PLUGIN} and install the locked versions (make setup)."
+        )
+
+
+def found_accelerator_libraries() -> dict[str, bool]:
+    """Whether NVIDIA Apex and Transformer Engine can be imported here. Neither is needed.
+
+    The ``apex`` of PyPI is a web toolkit of 2013; NVIDIA's has a module ``apex.multi_tensor_apply``.
+    """
+
+    def importable(name: str) -> bool:
+        try:
+            return importlib.util.find_spec(name) is not None
+        except (ImportError, ValueError):
+            return False
+
+    return {
+        "apex": importable("apex.multi_tensor_apply"),
+        "transformer_engine": importable("transformer_engine.pytorch"),
+    }
+
+
+def _tested_verl() -> str:
+    from megatron_agent.backend.compat import VERL_VERSION
+
+    return VERL_VERSION
+
+
+def remote_registration_problems(*args: Any) -> list[str]:
+    """:func:`registration_problems`, in a Ray worker."""
+    import ray
+
+    return list(ray.get(ray.remote(num_cpus=0)(registration_problems).remote(*args)))

@@ -1,0 +1,68 @@
+"""Stopping a run from outside: finish the step, write a checkpoint, leave.
+
+The first SIGINT or SIGTERM asks; the trainer looks between two steps. A second signal ends at once, as
+somebody who presses Ctrl-C twice means it. SIGUSR1 asks too: Slurm sends it before a time limit.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from types import FrameType
+
+from megatron_agent.errors import MegatronAgentError
+
+logger = logging.getLogger(__name__)
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+
+class StopRequested(MegatronAgentError, RuntimeError):
+    """The run was asked to stop and has written what it needs to go on later.
+
+    Args:
+        global_step: the last finished training step.
+    """
+
+    def __init__(self, global_step: int) -> None:
+        super().__init__(global_step)
+        self.global_step = global_step
+
+    def __str__(self) -> str:
+        return f"stopped on request after step {self.global_step}"
+
+
+class StopSwitch:
+    """Process-wide flag set by the first signal."""
+
+    _signal: int | None = None
+
+    @classmethod
+    def install(cls) -> None:
+        """Take over the stop signals of this process. Call in the main thread, after ``ray.init``, which
+        installs handlers of its own."""
+        cls._signal = None
+        for signum in STOP_SIGNALS:
+            signal.signal(signum, cls._handle)
+
+    @classmethod
+    def requested(cls) -> bool:
+        """True once a signal came."""
+        return cls._signal is not None
+
+    @classmethod
+    def exit_code(cls) -> int:
+        """128 + signal number, the shell's convention; 0 when no signal came."""
+        return 0 if cls._signal is None else 128 + cls._signal
+
+    @classmethod
+    def _handle(cls, signum: int, _frame: FrameType | None) -> None:
+        if cls._signal is not None:
+            logger.warning("Second %s: leaving at once.", signal.Signals(signum).name)
+            os._exit(128 + signum)
+        cls._signal = signum
+        logger.warning(
+            "%s: will stop after this step and write a checkpoint. Send it again to leave at once.",
+            signal.Signals(signum).name,
+        )

@@ -1,0 +1,224 @@
+"""Hops 7-9 on verl's V1 trainers: credit, mini-batches, progress, checkpoints.
+
+One mix-in carries everything and is laid over each of verl's trainers, so that all modes behave alike. Users
+write verl's own mode (``trainer.v1.trainer_mode=sync``); the launcher asks for the registered name
+(``agent_sync``). verl compares that string with "sync" in many places, so the mix-in puts the base mode back
+before verl's constructor reads it.
+
+Credit enters through verl's estimator registry: the trainer computes one number per row, where it can see
+row keys and extra fields, and the registered estimator ``agent_credit`` spreads it over the response tokens.
+So verl's own code around it (KL metrics, rollout correction, writing back) runs unchanged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import torch
+import transfer_queue as tq
+from omegaconf import DictConfig, open_dict
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.core_algos import register_adv_est
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
+from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+from megatron_agent.backend.batch_credit import credit_batch
+from megatron_agent.backend.checkpoints import CheckpointKeeper
+from megatron_agent.backend.names import ESTIMATOR_NAME, TRAINER_PREFIX
+from megatron_agent.backend.progress import ProgressBackend
+from megatron_agent.backend.stop import StopRequested, StopSwitch
+from megatron_agent.credit import credit_names
+
+logger = logging.getLogger(__name__)
+
+_advantage_N: ContextVar[np.ndarray | None] = ContextVar("advantage_N", default=None)
+
+
+@register_adv_est(ESTIMATOR_NAME)
+def spread_row_credit(
+    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Give every response token the credit of its row.
+
+    Args:
+        token_level_rewards: (N, L), unused: the rewards are already in the credit.
+        response_mask: (N, L), 1 for sampled tokens.
+
+    Returns:
+        Advantages and returns, both (N, L) and equal: there is no value function here.
+
+    Raises:
+        RuntimeError: outside of :meth:`AgentTrainerMixin._compute_advantage`, which sets the credit.
+    """
+    advantage_N = _advantage_N.get()
+    if advantage_N is None:
+        raise RuntimeError(f"{ESTIMATOR_NAME} works only inside an {TRAINER_PREFIX}* trainer.")
+    credit_N = torch.as_tensor(advantage_N, dtype=torch.float32, device=response_mask.device)
+    advantages_NL = credit_N[:, None] * response_mask
+    return advantages_NL, advantages_NL
+
+
+class AgentTrainerMixin:
+    """Step-level credit and run-keeping over a verl V1 trainer.
+
+    Mini-batches: ``actor.ppo_mini_batch_size`` counts **task groups**, as in verl, where one prompt gives
+    ``rollout.n`` rows. Here a group gives ``rollout.n`` episodes of any length. The rows of a mini-batch
+    follow the length of the episodes; the number of optimizer steps per iteration does not: it is
+    ``data.train_batch_size / actor.ppo_mini_batch_size * actor.ppo_epochs``.
+    """
+
+    base_mode: str
+
+    def __init__(self, config: DictConfig) -> None:
+        self.credit_method = str(config.algorithm.adv_estimator)
+        with open_dict(config):
+            config.trainer.v1.trainer_mode = self.base_mode
+            if self.credit_method in credit_names():
+                config.algorithm.adv_estimator = ESTIMATOR_NAME
+        super().__init__(config)  # type: ignore[call-arg]
+        self.checkpoints = CheckpointKeeper.from_config(config)
+
+    # -- set-up ------------------------------------------------------------------------------------
+
+    def _build_replay_buffer(self) -> Any:
+        """verl polls for finished episodes every 2 s, which in a fast run is most of a step."""
+        replay_buffer = super()._build_replay_buffer()  # type: ignore[misc]
+        replay_buffer.poll_interval = float(self.config.trainer.get("poll_interval_s", 2.0))
+        return replay_buffer
+
+    def on_validate_begin(self) -> None:
+        self._add_progress()
+        super().on_validate_begin()  # type: ignore[misc]
+
+    def on_train_begin(self) -> None:
+        self._add_progress()
+        super().on_train_begin()  # type: ignore[misc]
+
+    def _add_progress(self) -> None:
+        backends = self.logger.logger
+        if "progress" not in backends:
+            backends["progress"] = ProgressBackend.from_config(
+                self.config, resumed_step=self.global_steps, num_steps=self.total_training_steps
+            )
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    def on_step_begin(self) -> None:
+        """Between two steps nothing is in flight: the place to stop."""
+        if StopSwitch.requested():
+            self.global_steps -= 1  # verl has counted the step that will not be taken
+            if self.global_steps > 0 and not self.checkpoints.is_complete(self.global_steps):
+                self._save_checkpoint()
+            raise StopRequested(self.global_steps)
+        super().on_step_begin()  # type: ignore[misc]
+
+    def _num_mini_batches(self) -> int:
+        actor = self.config.actor_rollout_ref.actor
+        return max(1, int(self.config.data.train_batch_size) // int(actor.ppo_mini_batch_size))
+
+    def _get_required_batch_multiple(self, dp_size: int) -> int:
+        """Rows must split evenly over mini-batches and data-parallel ranks, no more: verl's own multiple
+        (``ppo_mini_batch_size * rollout.n`` rows) can pad a batch of short episodes to twice its size."""
+        return dp_size * self._num_mini_batches()
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """Credit by the method in ``algorithm.adv_estimator``; verl's own estimators for other names."""
+        if self.config.algorithm.adv_estimator != ESTIMATOR_NAME:
+            return super()._compute_advantage(batch, metrics)  # type: ignore[misc]
+        data = tq.kv_batch_get(
+            keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"]
+        )
+        advantage_N, credit_metrics = credit_batch(
+            self.config,
+            method=self.credit_method,
+            keys=list(batch.keys),
+            rows=[dict(getattr(row, "data", row)) for row in data["extra_fields"].tolist()],
+            is_padding_N=np.array([bool(tag.get("is_padding", False)) for tag in batch.tags]),
+        )
+        metrics.update(credit_metrics)
+        num_epochs = int(self.config.actor_rollout_ref.actor.ppo_epochs)
+        metrics["train/optimizer_steps"] = self._num_mini_batches() * num_epochs
+        token = _advantage_N.set(advantage_N)
+        try:
+            return super()._compute_advantage(batch, metrics)  # type: ignore[misc]
+        finally:
+            _advantage_N.reset(token)
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        with self._mini_batch_rows("actor_rollout_ref.actor", batch):
+            return super()._update_actor(batch, metrics)  # type: ignore[misc]
+
+    def _update_critic(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        with self._mini_batch_rows("critic", batch):
+            return super()._update_critic(batch, metrics)  # type: ignore[misc]
+
+    @contextmanager
+    def _mini_batch_rows(self, section: str, batch: KVBatchMeta) -> Iterator[None]:
+        """Let verl cut ``batch`` into :meth:`_num_mini_batches` equal parts.
+
+        verl reads ``<section>.ppo_mini_batch_size * rollout.n`` rows; for the length of the call both keys
+        hold values whose product is the number of rows wanted. The worker processes have their own copy
+        of the configuration and get the product with the batch.
+        """
+        node: Any = self.config
+        for part in section.split("."):
+            node = node[part]
+        rollout = self.config.actor_rollout_ref.rollout
+        num_rows = len(batch.keys) // self._num_mini_batches()
+        before = (node.ppo_mini_batch_size, rollout.n)
+        try:
+            with open_dict(self.config):
+                node.ppo_mini_batch_size, rollout.n = num_rows, 1
+            yield
+        finally:
+            with open_dict(self.config):
+                node.ppo_mini_batch_size, rollout.n = before
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def _save_checkpoint(self) -> None:
+        """verl's checkpoint, then the mark that makes it one: a folder without the mark is never loaded."""
+        super()._save_checkpoint()  # type: ignore[misc]
+        self.checkpoints.mark_complete(self.global_steps)
+        self.checkpoints.prune()
+
+    def _load_checkpoint(self) -> None:
+        """Resume from the newest complete checkpoint, whatever verl's tracker file says."""
+        if self.config.trainer.resume_mode == "auto":
+            self.checkpoints.discard_partial()
+            latest = self.checkpoints.latest_complete()
+            mode = "disable" if latest is None else "resume_path"
+            with open_dict(self.config):
+                self.config.trainer.resume_mode = mode
+                self.config.trainer.resume_from_path = None if latest is None else str(latest)
+        if self.config.trainer.resume_mode == "resume_path":
+            self.checkpoints.check_loadable(self.config.trainer.resume_from_path)
+        super()._load_checkpoint()  # type: ignore[misc]
+
+
+@register_trainer(TRAINER_PREFIX + "sync")
+class AgentTrainerSync(AgentTrainerMixin, PPOTrainerSync):
+    """Rollout and update take turns on the same devices."""
+
+    base_mode = "sync"
+
+
+@register_trainer(TRAINER_PREFIX + "colocate_async")
+class AgentTrainerColocateAsync(AgentTrainerMixin, PPOTrainerColocateAsync):
+    """Rollout runs ahead on the same devices, bounded by the off-policy threshold."""
+
+    base_mode = "colocate_async"
+
+
+@register_trainer(TRAINER_PREFIX + "separate_async")
+class AgentTrainerSeparateAsync(AgentTrainerMixin, PPOTrainerSeparateAsync):
+    """Rollout has devices of its own."""
+
+    base_mode = "separate_async"
