@@ -1,4 +1,5 @@
-"""Configuration of a run: compose (Hydra on verl's defaults), check (fast, all problems at once), split for verl.
+"""Configuration of a run: compose (Hydra on verl's defaults), check (fast, all problems at once),
+split for verl.
 
 Read in this order: `composition`, `validation` (and ``rules/``), `settings`, `split`.
 """

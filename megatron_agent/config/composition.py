@@ -1,7 +1,7 @@
 """Hydra's composition of ``configs/`` on top of verl's files, with messages a user can act on.
 
-verl's folder joins the search path as a ``file://`` address: ``pkg://`` would import verl, which takes longer than
-all other checks together.
+verl's folder joins the search path as a ``file://`` address: ``pkg://`` would import verl, which
+takes longer than all other checks together.
 """
 
 from __future__ import annotations
@@ -40,16 +40,19 @@ def compose_config(
     config_name: str = DEFAULT_ROOT,
     findings: Findings | None = None,
 ) -> DictConfig:
-    """The configuration of a run: verl's defaults, our files, the command line; interpolations resolved.
+    """The configuration of a run: verl's defaults, our files, the command line; interpolations
+    resolved.
 
     Args:
-        overrides: ``key=value`` (a key that exists), ``group=name``, or Hydra's ``+key=value``, ``~key``.
+        overrides: ``key=value`` (a key that exists), ``group=name``, or Hydra's ``+key=value``,
+            ``~key``.
         config_name: a root below ``configs/``.
-        findings: when given, overrides that cannot be applied are recorded there and left out, so that the
-            rest can still be checked; otherwise they raise.
+        findings: when given, overrides that cannot be applied are recorded there and left out, so
+            that the rest can still be checked; otherwise they raise.
 
     Raises:
-        ConfigProblemsError: an unknown root, group choice or key, or an override that does not parse.
+        ConfigProblemsError: an unknown root, group choice or key, or an override that does not
+            parse.
         ConfigError: an interpolation points at nothing.
 
     Example:
@@ -120,8 +123,9 @@ def _compose(root: str, lines: Sequence[str]) -> DictConfig:
 def _start_hydra_without_plugins() -> None:
     """Create Hydra's plugin registry with its own plugins only.
 
-    It would import every installed ``hydra_plugins`` module; one that comes with Megatron's data tools takes a
-    second and logs tracebacks for want of its own settings. A None in ``sys.modules`` makes Hydra see none.
+    It would import every installed ``hydra_plugins`` module; one that comes with Megatron's data
+    tools takes a second and logs tracebacks for want of its own settings. A None in ``sys.modules``
+    makes Hydra see none.
     """
     if Plugins in Singleton._instances:
         return

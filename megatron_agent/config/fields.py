@@ -16,11 +16,9 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from megatron_agent.config.findings import Findings, nearest_key
-
-SettingsT = TypeVar("SettingsT")
 
 _TYPE_WORDS: Mapping[type, str] = {
     int: "an integer",
@@ -109,7 +107,7 @@ def has_type(value: Any, expected: Any) -> bool:
     return isinstance(value, plain)
 
 
-def read_settings(
+def read_settings[SettingsT](
     settings_type: type[SettingsT], section: Any, prefix: str, findings: Findings
 ) -> SettingsT | None:
     """Read one section of the configuration into its dataclass.
@@ -170,7 +168,9 @@ def _report_unknown(
 ) -> None:
     near = nearest_key(key, [f"{prefix}.{name}" for name in fields])
     remedy = (
-        f"Did you mean {near!r}?" if near else f"Known keys of {prefix}: {', '.join(sorted(fields))}."
+        f"Did you mean {near!r}?"
+        if near
+        else f"Known keys of {prefix}: {', '.join(sorted(fields))}."
     )
     findings.problem(key, "is not a known key", value, remedy)
 

@@ -45,7 +45,8 @@ class ConfigProblemsError(ConfigError):
 
 
 class Findings:
-    """Collects problems (the run cannot work) and warnings (it can, but is probably not what is meant).
+    """Collects problems (the run cannot work) and warnings (it can, but is probably not what is
+    meant).
 
     Example:
         >>> findings = Findings()
@@ -53,7 +54,7 @@ class Findings:
         >>> findings.raise_if_any()
         Traceback (most recent call last):
             ...
-        megatron_agent.config.findings.ConfigProblemsError: env.max_steps must be >= 1, got 0. Use 12.
+        megatron_agent...ConfigProblemsError: env.max_steps must be >= 1, got 0. Use 12.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What a user typed after ``megatron-agent train``: parsed, with a message for all that cannot be meant."""
+"""What a user typed after ``megatron-agent train``, parsed; what cannot be meant gets a message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FREE_FORM_KEYS: tuple[str, ...] = (
     "trainer.v1.sampler.sampler_kwargs",
     "data.apply_chat_template_kwargs",
 )
-"""Mappings handed on as they are, like all named ``override_...``: keys may be added without ``+``."""
+"""Mappings that take any key, without Hydra's ``+``; so do all named ``override_...``."""
 
 _ABSENT = object()
 
@@ -111,7 +111,8 @@ def hydra_line(override: Override) -> str:
 def drop_unknown(
     parsed: Sequence[Override], base_tree: Mapping[str, Any], findings: Findings
 ) -> list[Override]:
-    """Value overrides whose key exists in ``base_tree`` or is added on purpose; the others are recorded.
+    """Value overrides whose key exists in ``base_tree`` or is added on purpose; the others are
+    recorded.
 
     Args:
         parsed: overrides that parsed.

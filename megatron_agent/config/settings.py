@@ -1,7 +1,8 @@
-"""Our own keys, typed. verl's keys keep living in its configuration tree and are checked by `rules`.
+"""Our own keys, typed. verl's keys keep living in its configuration tree and are checked by
+`rules`.
 
-`AgentSettings.from_config` works in every process of a run, on the configuration a user writes and on the one
-that verl gets from `split_config`.
+`AgentSettings.from_config` works in every process of a run, on the configuration a user writes and
+on the one that verl gets from `split_config`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ PENALTY_KEYS: Mapping[str, str] = {
 
 ACTOR_KEY = "actor_rollout_ref.actor"
 PENALTY_KEY = "algorithm.invalid_action_penalty"
-"""Where the penalty travels inside verl: verl's actor dataclass rejects keys that it does not know."""
+"""Where the penalty travels inside verl, whose actor dataclass rejects keys of others."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +74,8 @@ class EnvSettings:
     """Longest an environment step may take before its worker is replaced."""
     reset_timeout_s: float = ruled(above=0)
     """Longest a reset may take."""
+    start_timeout_s: float = ruled(above=0)
+    """Longest a worker may take until it is ready."""
     rollout: GroupSettings
     tasks: TaskSettings
 
@@ -124,6 +127,8 @@ class AlgorithmSettings:
     """Name of a credit method (`megatron_agent.credit`)."""
     gamma: float = ruled(at_least=0, at_most=1, remedy="Use 0.95.")
     """Discount of step returns."""
+    norm_adv_by_std_in_grpo: bool
+    """verl's switch: whether GRPO divides by the group's standard deviation."""
     gigpo: GigpoSettings
 
 
@@ -142,18 +147,27 @@ class AgentSettings:
     invalid_action_penalty: PenaltySettings
     run: RunSettings
 
-    def credit_config(self) -> CreditConfig:
+    def credit_config(self, method: str | None = None) -> CreditConfig:
         """The options of the credit methods.
 
+        GRPO keeps verl's own switch for dividing by the standard deviation; all other methods read
+        ``algorithm.gigpo.mode``.
+
+        Args:
+            method: credit method; ``algorithm.adv_estimator`` when None.
+
         Raises:
-            ConfigError: weights or modes that cannot work together.
+            ConfigError: options that cannot work together.
         """
         gigpo, penalty = self.algorithm.gigpo, self.invalid_action_penalty
+        mode = gigpo.mode
+        if (method or self.algorithm.adv_estimator) == "grpo":
+            mode = "mean_std_norm" if self.algorithm.norm_adv_by_std_in_grpo else "mean_norm"
         return CreditConfig(
             gamma=self.algorithm.gamma,
             step_advantage_w=gigpo.step_advantage_w,
             episode_advantage_w=gigpo.episode_advantage_w,
-            mode=cast("Any", gigpo.mode),
+            mode=cast("Any", mode),
             episode_statistics=cast("Any", gigpo.episode_statistics),
             lonely_episode=cast("Any", gigpo.lonely_episode),
             use_invalid_action_penalty=penalty.enabled,
@@ -182,7 +196,7 @@ def read_agent_settings(values: ConfigValues, findings: Findings) -> AgentSettin
     """Read our keys and record what is wrong with them; None when something was."""
     algorithm = {
         name: values.get(f"algorithm.{name}")
-        for name in ("adv_estimator", "gamma", "gigpo")
+        for name in ("adv_estimator", "gamma", "norm_adv_by_std_in_grpo", "gigpo")
         if values.get(f"algorithm.{name}") is not None
     }
     env = read_settings(EnvSettings, values.get("env"), "env", findings)
@@ -191,9 +205,7 @@ def read_agent_settings(values: ConfigValues, findings: Findings) -> AgentSettin
     run = read_settings(RunSettings, values.get("run"), "run", findings)
     if env is None or read_algorithm is None or penalty is None or run is None:
         return None
-    return AgentSettings(
-        env=env, algorithm=read_algorithm, invalid_action_penalty=penalty, run=run
-    )
+    return AgentSettings(env=env, algorithm=read_algorithm, invalid_action_penalty=penalty, run=run)
 
 
 def _read_penalty(values: ConfigValues, findings: Findings) -> PenaltySettings | None:
@@ -205,7 +217,9 @@ def _read_penalty(values: ConfigValues, findings: Findings) -> PenaltySettings |
     # Read under the travelling names, report under the names that the user wrote.
     inner = Findings()
     settings = read_settings(PenaltySettings, section, PENALTY_KEY, inner)
-    user_keys = {f"{PENALTY_KEY}.{name}": f"{ACTOR_KEY}.{key}" for key, name in PENALTY_KEYS.items()}
+    user_keys = {
+        f"{PENALTY_KEY}.{name}": f"{ACTOR_KEY}.{key}" for key, name in PENALTY_KEYS.items()
+    }
     for problem in inner.problems:
         key = user_keys.get(problem.key, problem.key)
         remedy = problem.remedy.replace(problem.key, key)

@@ -10,10 +10,11 @@ from megatron_agent.config.settings import ACTOR_KEY, PENALTY_KEY, PENALTY_KEYS,
 def split_config(config: DictConfig) -> tuple[DictConfig, AgentSettings]:
     """The configuration for verl, and our settings.
 
-    verl keeps its root and ``algorithm`` as plain mappings, so ``env``, ``run`` and ``algorithm.gigpo`` travel where
-    users write them. It turns ``actor_rollout_ref.actor`` into a dataclass that rejects the three penalty keys; they
-    move to ``algorithm.invalid_action_penalty.{enabled,coef,mode}``. `AgentSettings.from_config` reads either
-    form, in any process.
+    verl keeps its root and ``algorithm`` as plain mappings, so ``env``, ``run`` and
+    ``algorithm.gigpo`` travel where users write them. It turns ``actor_rollout_ref.actor`` into a
+    dataclass that rejects the three penalty keys; they move to
+    ``algorithm.invalid_action_penalty.{enabled,coef,mode}``. `AgentSettings.from_config` reads
+    either form, in any process.
 
     Args:
         config: as `compose_config` returned it; left as it is.

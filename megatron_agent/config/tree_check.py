@@ -17,6 +17,9 @@ OWN_SECTIONS: tuple[str, ...] = ("env", "run", "algorithm.gigpo", PENALTY_KEY)
 
 OWN_KEYS: Mapping[str, Any] = {
     "cluster.data_parallel_size": int,
+    # Seconds between looks for finished episodes; verl has 2.0 in its code.
+    "trainer.poll_interval_s": float,
+    "trainer.max_ckpt_to_keep": int | None,
     # A group of verl's own files, left in the composed configuration by its defaults list.
     "model_engine": str,
     **{f"{ACTOR_KEY}.{key}": Any for key in PENALTY_KEYS},
@@ -29,8 +32,9 @@ _ANNOTATIONS: Mapping[str, Any] = {"int": int, "float": float, "bool": bool, "st
 def check_tree(values: ConfigValues, findings: Findings) -> None:
     """Record keys that nobody reads and values of a wrong type.
 
-    An unknown key of a plain verl section is a warning (verl's ``config.get`` reads a few keys that its defaults
-    do not list), one of a section that becomes a dataclass is a problem (verl would reject it minutes later).
+    An unknown key of a plain verl section is a warning (verl's ``config.get`` reads a few keys that
+    its defaults do not list), one of a section that becomes a dataclass is a problem (verl would
+    reject it minutes later).
     """
     _check_node(values.tree, verl_defaults(), "", findings)
 

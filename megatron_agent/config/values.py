@@ -17,8 +17,8 @@ MISSING = "???"
 class ConfigValues:
     """Plain dicts, lists and scalars of a configuration, all interpolations resolved.
 
-    The typed getters return None for a value of another type: `check_types` has reported it by then, and a
-    rule has nothing to say about it.
+    The typed getters return None for a value of another type: `check_tree` has reported
+    it by then, and a rule has nothing to say about it.
 
     Example:
         >>> values = ConfigValues({"data": {"train_batch_size": 8}})

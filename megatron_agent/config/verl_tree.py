@@ -1,8 +1,8 @@
 """The keys that verl knows, read from its files: importing verl takes many seconds.
 
-Two sources. verl ships its default configuration in one flat file, which gives every key that a user may
-override. Nodes with a ``_target_`` become dataclasses inside verl, and those reject what they do not declare, far
-into the start of a run; their declarations are read from the source text.
+Two sources. verl ships its default configuration in one flat file, which gives every key that a
+user may override. Nodes with a ``_target_`` become dataclasses inside verl, and those reject what
+they do not declare, far into the start of a run; their declarations are read from the source text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def verl_root() -> Path:
     """
     spec = importlib.util.find_spec("verl")
     if spec is None or not spec.submodule_search_locations:
-        raise HookError("verl is not installed in this Python. Run 'make setup', then use that venv.")
+        raise HookError(
+            "verl is not installed in this Python. Run 'make setup', then use that venv."
+        )
     return Path(next(iter(spec.submodule_search_locations)))
 
 
@@ -55,9 +57,11 @@ def verl_defaults() -> Mapping[str, Any]:
 
 
 def target_fields(target: str) -> Mapping[str, str] | None:
-    """Fields of the dataclass behind a ``_target_``: name to annotation text, inherited ones included.
+    """Fields of the dataclass behind a ``_target_``: name to annotation text, inherited ones
+    included.
 
-    Returns None when the class, or one of its bases, is not found below verl: then nothing can be said.
+    Returns None when the class, or one of its bases, is not found below verl: then nothing can be
+    said.
 
     Example:
         >>> target_fields("verl.workers.config.SamplingConfig")["temperature"]

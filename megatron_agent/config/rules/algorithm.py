@@ -28,8 +28,8 @@ def check_algorithm(values: ConfigValues, findings: Findings) -> None:
         findings.problem("algorithm.adv_estimator", rule, estimator, remedy)
     if group_size == 1 and estimator in ("gigpo", "grpo"):
         findings.warn(
-            f"env.rollout.n is 1: {estimator} compares the members of a group, and a group of one has no "
-            "peers, so every episode advantage is zero. Use 8 to learn anything."
+            f"env.rollout.n is 1: {estimator} compares the members of a group, and a group of one "
+            "has no peers, so every episode advantage is zero. Use 8 to learn anything."
         )
     if values.flag("algorithm.use_kl_in_reward"):
         findings.problem(

@@ -1,8 +1,8 @@
 """Rules of batch sizes. Both sizes count task groups, never rows.
 
 An iteration runs ``data.train_batch_size`` groups and makes
-``data.train_batch_size / actor_rollout_ref.actor.ppo_mini_batch_size`` optimizer steps, whatever number of rows
-its episodes gave.
+``data.train_batch_size / actor_rollout_ref.actor.ppo_mini_batch_size`` optimizer steps, whatever
+number of rows its episodes gave.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _check_micro_batches(values: ConfigValues, findings: Findings) -> None:
     if not values.flag("actor_rollout_ref.actor.use_dynamic_bsz"):
         findings.problem(
             "actor_rollout_ref.actor.use_dynamic_bsz",
-            "must be true: the number of rows follows episode length and no fixed micro-batch divides it",
+            "must be true: the number of rows follows episode length, no fixed size divides it",
             values.get("actor_rollout_ref.actor.use_dynamic_bsz"),
             f"Leave it, and bound memory with {TOKENS_KEY}.",
         )

@@ -1,6 +1,7 @@
 """Rules of the parallel layout: ranks, and what a model's shape allows.
 
-The rules on heads and vocabulary are Megatron's own; it would state them after every process has loaded torch.
+The rules on heads and vocabulary are Megatron's own; it would state them after every process has
+loaded torch.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ def check_ranks(values: ConfigValues, findings: Findings) -> None:
     for key, size in (sizes | counts).items():
         if size is not None and size < 1:
             findings.problem(key, "must be >= 1", size, "Use 1.")
-    numbers = [size for size in (*sizes.values(), *counts.values()) if size is not None and size >= 1]
+    numbers = [
+        size for size in (*sizes.values(), *counts.values()) if size is not None and size >= 1
+    ]
     if len(numbers) < len(sizes) + len(counts):
         return
     num_tensor, num_pipeline, num_context, num_rollout, per_node, num_nodes = numbers
@@ -34,8 +37,8 @@ def check_ranks(values: ConfigValues, findings: Findings) -> None:
     if num_devices % model_ranks:
         findings.problem(
             "trainer.n_gpus_per_node",
-            f"times trainer.nnodes ({num_nodes}) must be a multiple of tensor x pipeline x context parallelism "
-            f"({num_tensor} x {num_pipeline} x {num_context} = {model_ranks})",
+            f"times trainer.nnodes ({num_nodes}) must be a multiple of tensor x pipeline x context "
+            f"parallelism ({num_tensor} x {num_pipeline} x {num_context} = {model_ranks})",
             per_node,
             f"Use {model_ranks} devices or a multiple, or smaller parallel sizes.",
         )
@@ -76,7 +79,8 @@ def check_shape(values: ConfigValues, shape: Mapping[str, Any], findings: Findin
                 num_tensor,
                 f"Use {num_kv_heads} or a divisor of it.",
             )
-    # A hand-made cut into uneven stages is given by layout keys; then divisibility is not asked for.
+    # A hand-made cut into uneven stages is given by layout keys; then divisibility is not asked
+    # for.
     is_uneven = any("layout" in name or "num_layers_in_" in name for name in _overrides(values))
     if num_pipeline and num_pipeline >= 1 and not is_uneven:
         _check_divides(PP_KEY, num_pipeline, shape, "num_hidden_layers", findings)

@@ -40,7 +40,10 @@ def _read_shape(folder: Path, findings: Findings) -> Mapping[str, Any] | None:
         for words, is_there in (
             ("config.json", (folder / "config.json").is_file()),
             ("*.safetensors", any(folder.glob("*.safetensors"))),
-            (" or ".join(TOKENIZER_FILES), any((folder / name).is_file() for name in TOKENIZER_FILES)),
+            (
+                " or ".join(TOKENIZER_FILES),
+                any((folder / name).is_file() for name in TOKENIZER_FILES),
+            ),
         )
         if not is_there
     ]

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envs.registry import EnvCollisionError, EnvLoadError, EnvNotFoundError, EnvSpec, env_names, load_env
+from envs.registry import (
+    EnvCollisionError,
+    EnvLoadError,
+    EnvNotFoundError,
+    EnvSpec,
+    env_names,
+    load_env,
+)
 from megatron_agent.config.findings import Findings, nearest_key
 from megatron_agent.config.values import ConfigValues
 from megatron_agent.errors import TaskError
@@ -27,8 +34,9 @@ def check_tasks(values: ConfigValues, findings: Findings) -> None:
     num_groups = values.integer("data.train_batch_size")
     for key in FILE_KEYS:
         num_tasks = _count_tasks(values, key, findings)
-        is_short = key == "data.train_files" and num_tasks is not None and num_groups is not None
-        if is_short and num_tasks < num_groups:
+        if key != "data.train_files" or num_tasks is None or num_groups is None:
+            continue
+        if num_tasks < num_groups:
             findings.problem(
                 "data.train_batch_size",
                 f"must be <= the number of training tasks ({num_tasks})",
@@ -86,5 +94,7 @@ def _count_tasks(values: ConfigValues, key: str, findings: Findings) -> int | No
     try:
         return len(read_tasks(file))
     except TaskError as error:
-        findings.problem(key, f"must hold tasks ({error})", path, "Correct the file or make a new one.")
+        findings.problem(
+            key, f"must hold tasks ({error})", path, "Correct the file or make a new one."
+        )
         return None

@@ -10,7 +10,10 @@ from megatron_agent.config.values import ConfigValues
 REQUIRED: Mapping[str, tuple[object, str]] = {
     "actor_rollout_ref.actor.strategy": ("megatron", "the engine this package runs on"),
     "actor_rollout_ref.rollout.name": ("sglang", "the server this package runs on"),
-    "actor_rollout_ref.rollout.agent.default_agent_loop": ("gym_steps", "it gives the rows that credit needs"),
+    "actor_rollout_ref.rollout.agent.default_agent_loop": (
+        "gym_steps",
+        "it gives the rows that credit needs",
+    ),
     "trainer.use_v1": (True, "credit is computed in verl's V1 trainer"),
 }
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -40,6 +43,13 @@ def check_trainer(values: ConfigValues, findings: Findings) -> None:
         number = values.number(key)
         if number is not None and not number >= 0:
             findings.problem(key, "must be >= 0", number, "Drop the sign.")
+    num_kept = values.integer("trainer.max_ckpt_to_keep")
+    if num_kept is not None and num_kept < 1:
+        rule = "must be >= 1, or null to keep all"
+        findings.problem("trainer.max_ckpt_to_keep", rule, num_kept, "Use 2.")
+    poll_interval_s = values.number("trainer.poll_interval_s")
+    if poll_interval_s is not None and not poll_interval_s > 0:
+        findings.problem("trainer.poll_interval_s", "must be > 0", poll_interval_s, "Use 0.1.")
     temperature = values.number("actor_rollout_ref.rollout.temperature")
     if temperature is not None and not temperature > 0:
         rule = "must be > 0: sessions of a group must differ"

@@ -1,0 +1,178 @@
+"""The ``megatron-agent`` command.
+
+Each command imports what it needs and no more: a typing mistake is reported before anything heavy
+loads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from megatron_agent.errors import ConfigError, MegatronAgentError
+
+EXIT_USER_ERROR = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: arguments without the program name; ``sys.argv`` by default.
+
+    Returns:
+        Exit code: 0 done, 2 for a mistake that one of our errors explains; other errors propagate.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = _build_parser()
+    options, rest = parser.parse_known_args(arguments)
+    # argparse cannot mix options and a list of positional arguments; the remainder are overrides.
+    if rest and (not hasattr(options, "overrides") or any(text.startswith("--") for text in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        options.overrides = [*options.overrides, *rest]
+    command: Callable[[argparse.Namespace, Sequence[str]], int] = options.command
+    try:
+        return command(options, arguments)
+    except MegatronAgentError as error:
+        sys.stderr.write(f"megatron-agent: {error}\n")
+        return EXIT_USER_ERROR
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="megatron-agent", description="Train language-model agents."
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    for name, command, help_text in (
+        ("train", _train, "start or resume a run"),
+        ("check", _check, "check a configuration and start nothing"),
+        ("show", _show, "print the resolved configuration as YAML"),
+    ):
+        sub = commands.add_parser(name, help=help_text)
+        sub.add_argument("overrides", nargs="*", metavar="key=value", help="Hydra overrides")
+        sub.add_argument("--config-name", default="gigpo", help="root below configs/ (gigpo, grpo)")
+        sub.set_defaults(command=command)
+
+    tasks = commands.add_parser("tasks", help="generate task lists (parquet)")
+    tasks.add_argument("--env", required=True, help="registered name, see 'env list'")
+    tasks.add_argument(
+        "--out", required=True, type=Path, help="folder for train.parquet, eval.parquet"
+    )
+    tasks.add_argument("--num-train", type=int, default=1024)
+    tasks.add_argument("--num-eval", type=int, default=200)
+    tasks.add_argument("--seed", type=int, default=0)
+    tasks.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="option of the environment",
+    )
+    tasks.set_defaults(command=_tasks)
+
+    env = commands.add_parser("env", help="environments")
+    env_commands = env.add_subparsers(required=True, metavar="COMMAND")
+    env_list = env_commands.add_parser("list", help="registered names, with their options")
+    env_list.set_defaults(command=_env_list)
+
+    version = commands.add_parser("version", help="versions of this package and of its stack")
+    version.set_defaults(command=_version)
+    return parser
+
+
+def _train(options: argparse.Namespace, argv: Sequence[str]) -> int:
+    from megatron_agent.train import train
+
+    command_line = ["megatron-agent", *argv]
+    return train(options.overrides, config_name=options.config_name, argv=command_line)
+
+
+def _check(options: argparse.Namespace, _argv: Sequence[str]) -> int:
+    from megatron_agent.train import checked_config
+
+    config, settings = checked_config(options.overrides, config_name=options.config_name)
+    num_groups = config.data.train_batch_size
+    num_updates = num_groups // config.actor_rollout_ref.actor.ppo_mini_batch_size
+    _say(
+        f"The configuration is fine: {settings.env.env_name} with "
+        f"{settings.algorithm.adv_estimator}; an iteration is {num_groups} groups of "
+        f"{settings.env.rollout.n} episodes and {num_updates} optimizer step(s)."
+    )
+    return 0
+
+
+def _show(options: argparse.Namespace, _argv: Sequence[str]) -> int:
+    from omegaconf import OmegaConf
+
+    from megatron_agent.config import compose_config
+
+    config = compose_config(options.overrides, config_name=options.config_name)
+    _say(OmegaConf.to_yaml(config).rstrip("\n"))
+    return 0
+
+
+def _tasks(options: argparse.Namespace, _argv: Sequence[str]) -> int:
+    env_options = dict(_parse_option(text) for text in options.option)
+    from megatron_agent.tasks import generate_tasks, write_tasks
+
+    tasks = generate_tasks(
+        options.env, options.num_train, options.num_eval, options.seed, env_options
+    )
+    for split in ("train", "eval"):
+        chosen = [task for task in tasks if task.split == split]
+        path = options.out / f"{split}.parquet"
+        write_tasks(path, chosen)
+        _say(f"{path}: {len(chosen)} tasks")
+    return 0
+
+
+def _parse_option(text: str) -> tuple[str, Any]:
+    import yaml
+
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ConfigError("--option", "must be NAME=VALUE", text, "Write for example size=4.")
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        remedy = "Write a plain value, for example size=4."
+        raise ConfigError("--option", "must have a value in YAML", text, remedy) from error
+
+
+def _env_list(_options: argparse.Namespace, _argv: Sequence[str]) -> int:
+    from envs.registry import EnvLoadError, env_names, load_env
+
+    for name in env_names():
+        try:
+            spec = load_env(name)
+        except EnvLoadError as error:
+            _say(f"{name}: cannot be loaded here ({error})")
+            continue
+        _say(f"{name}: {spec.description}")
+        for option, rule in spec.option_rules.items():
+            _say(f"  {option} = {rule.default!r}: {rule.rule}")
+    return 0
+
+
+def _version(_options: argparse.Namespace, _argv: Sequence[str]) -> int:
+    from megatron_agent.provenance import optional_packages_line, versions
+
+    for name, version in versions().items():
+        _say(f"{name} {version}")
+    _say(optional_packages_line())
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,182 @@
+"""The folder of a run and its ``run.json``: what ran, with which versions, configuration and seeds.
+
+A run may take several attempts (stopped, preempted, resumed). Each start appends one; a start whose
+configuration differs in what a checkpoint depends on is refused.
+
+Layout::
+
+    runs/<name>/run.json        versions, seeds and configuration of every attempt
+    runs/<name>/tasks/          generated task lists
+    runs/<name>/checkpoints/    written by verl
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from megatron_agent.config import Findings, as_plain
+from megatron_agent.config.values import ConfigValues
+from megatron_agent.errors import ConfigError
+from megatron_agent.provenance import git_commit, optional_packages, versions
+
+FORMAT = 1
+"""Raised when ``run.json`` changes in a way that readers must know."""
+
+_MEGATRON = "actor_rollout_ref.actor.megatron"
+FIXED_KEYS: tuple[str, ...] = (
+    "actor_rollout_ref.model.path",
+    "algorithm.adv_estimator",
+    "env.env_name",
+    "env.seed",
+    "env.options",
+    "env.max_steps",
+    "env.history_length",
+    "env.memory",
+    "env.rollout.n",
+    "env.tasks",
+    "data.train_files",
+    "data.val_files",
+    "data.train_batch_size",
+    "data.seed",
+    "data.shuffle",
+)
+"""Keys that a resumed run must not change: they decide the policy, the tasks and their order."""
+
+LAYOUT_KEYS: tuple[str, ...] = (
+    f"{_MEGATRON}.tensor_model_parallel_size",
+    f"{_MEGATRON}.pipeline_model_parallel_size",
+    f"{_MEGATRON}.context_parallel_size",
+    f"{_MEGATRON}.expert_model_parallel_size",
+    "trainer.n_gpus_per_node",
+    "trainer.nnodes",
+)
+"""Fixed too, unless optimizer states are saved in the form that can be cut anew."""
+
+SEED_KEYS: tuple[str, ...] = (
+    "env.seed",
+    "env.tasks.seed",
+    "data.seed",
+    f"{_MEGATRON}.seed",
+    "actor_rollout_ref.rollout.seed",
+    "actor_rollout_ref.actor.data_loader_seed",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFolder:
+    """A prepared run folder."""
+
+    path: Path
+    attempt: int
+    """1 at the first start, one more at each resume."""
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether this start continues an earlier one."""
+        return self.attempt > 1
+
+
+def prepare_run(run_dir: Path, config: DictConfig, argv: Sequence[str]) -> RunFolder:
+    """Create or reopen the folder of a run and record this attempt in its ``run.json``.
+
+    Args:
+        run_dir: folder of the run; created when absent.
+        config: the validated configuration.
+        argv: the command line, as typed.
+
+    Returns:
+        The folder and the number of this attempt.
+
+    Raises:
+        ConfigProblemsError: the folder holds a run with another model, environment, data order or
+            layout.
+        ConfigError: ``run.json`` cannot be read.
+
+    Example:
+        >>> prepare_run(Path("runs/demo"), config, ["train"]).attempt  # doctest: +SKIP
+        1
+    """
+    record = _read_record(run_dir)
+    tree = as_plain(config)
+    attempts = record["attempts"]
+    if attempts:
+        _check_same_run(run_dir, attempts[0]["config"], tree)
+    attempts.append(_describe_attempt(len(attempts) + 1, tree, argv))
+    run_dir.mkdir(parents=True, exist_ok=True)
+    write_json(run_dir / "run.json", record)
+    return RunFolder(path=run_dir, attempt=len(attempts))
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON so that ``path`` holds, at any moment, its old content or all of the new one."""
+    handle, temp_name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(content, file, indent=2, default=str)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temp_name, 0o644)  # mkstemp makes files that only the owner can read
+        os.replace(temp_name, path)
+    except BaseException:
+        Path(temp_name).unlink(missing_ok=True)
+        raise
+
+
+def _describe_attempt(number: int, tree: Mapping[str, Any], argv: Sequence[str]) -> dict[str, Any]:
+    values = ConfigValues(tree)
+    return {
+        "attempt": number,
+        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": list(argv),
+        "versions": versions(),
+        "git_commit": git_commit(),
+        "optional_packages": optional_packages(),
+        "seeds": {key: values.get(key) for key in SEED_KEYS},
+        "config": tree,
+    }
+
+
+def _read_record(run_dir: Path) -> dict[str, Any]:
+    path = run_dir / "run.json"
+    if not path.exists():
+        return {"format": FORMAT, "name": run_dir.name, "attempts": []}
+    remedy = "Move the folder away, or start another run with run.name=... ."
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        rule = f"must hold a readable run.json ({error})"
+        raise ConfigError("run.dir", rule, str(run_dir), remedy) from error
+    attempts = record.get("attempts") if isinstance(record, dict) else None
+    is_record = isinstance(attempts, list) and all(
+        isinstance(attempt, dict) and isinstance(attempt.get("config"), dict)
+        for attempt in attempts
+    )
+    if not is_record or record.get("format") != FORMAT:
+        rule = f"must hold a run.json of format {FORMAT}"
+        raise ConfigError("run.dir", rule, str(run_dir), remedy)
+    return dict(record)
+
+
+def _check_same_run(run_dir: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    findings = Findings()
+    was, is_now = ConfigValues(before), ConfigValues(now)
+    can_recut = was.flag(f"{_MEGATRON}.dist_ckpt_optim_fully_reshardable")
+    for key in FIXED_KEYS if can_recut else (*FIXED_KEYS, *LAYOUT_KEYS):
+        if was.get(key) != is_now.get(key):
+            findings.problem(
+                key,
+                f"must stay {was.get(key)!r}, with which the run in {run_dir} was started",
+                is_now.get(key),
+                "Set it back to resume, or start another run with run.name=... .",
+            )
+    findings.raise_if_any()
