@@ -1,0 +1,1 @@
+"""Text environments. Read `base.py` for what one is; `registry.py` finds them by name."""

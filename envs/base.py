@@ -84,7 +84,8 @@ class PromptContext:
 
 class TextEnv(ABC):
     """Base class of environments. Subclasses must be picklable by factory, deterministic given the
-    seed, and must leave global random state alone."""
+    seed, and must leave global random state alone.
+    """
 
     @abstractmethod
     def reset(self, *, seed: int, options: Mapping[str, Any] | None = None) -> Observation:

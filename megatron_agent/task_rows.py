@@ -108,6 +108,7 @@ def task_from_extra_info(extra_info: Mapping[str, Any], where: str = "extra_info
 
 
 def row_of_task(number: int, task: EnvTask) -> dict[str, Any]:
+    """``task`` as row ``number`` of a file, ready for `SCHEMA`."""
     spec = load_spec(task.env, f"task {task.task_id!r}, field 'env'")
     return {
         "prompt": [{"role": "user", "content": spec.description}],
@@ -127,6 +128,7 @@ def row_of_task(number: int, task: EnvTask) -> dict[str, Any]:
 
 
 def check_rows(rows: Iterable[Mapping[str, Any]], path: Path) -> list[EnvTask]:
+    """The tasks of ``rows``; raises TaskError naming file, row, field, rule and remedy."""
     tasks: list[EnvTask] = []
     row_of_id: dict[str, int] = {}
     for number, row in enumerate(rows):
@@ -158,7 +160,8 @@ def _check_keys(mapping: Mapping[str, Any], expected: Sequence[str], where: str)
     for key in mapping:
         if key not in expected:
             raise TaskError(
-                f"{where}, field {key!r}: unknown field; a task has {', '.join(expected)}. Remove it."
+                f"{where}, field {key!r}: unknown field; a task has {', '.join(expected)}. "
+                f"Remove it."
             )
     for key in expected:
         # A key that other rows have and this one lacks reads back from parquet as null.
@@ -175,6 +178,7 @@ def _check_type(value: Any, kind: type, where: str) -> None:
 
 
 def load_spec(env: str, where: str) -> EnvSpec:
+    """`envs.registry.load_env`, with ``where`` in front of what it raises, as TaskError."""
     try:
         return load_env(env)
     except (EnvNotFoundError, EnvLoadError) as error:
@@ -182,6 +186,7 @@ def load_spec(env: str, where: str) -> EnvSpec:
 
 
 def check_options(spec: EnvSpec, options: Any, where: str) -> dict[str, Any]:
+    """``options`` as a dict; raises TaskError when the environment refuses them."""
     if not isinstance(options, Mapping):
         raise TaskError(
             f"{where}: must be an object of options, got {options!r}. Use '{{}}' for none."

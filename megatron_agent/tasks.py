@@ -1,8 +1,8 @@
 """Hop 1: a dataset row is a task.
 
 A task says which environment, from which seed, with which options; nothing else decides where an
-episode starts. Task files are parquet in the row format of `megatron_agent.task_rows`, and every row
-is checked on reading, before anything heavy starts.
+episode starts. Task files are parquet in the row format of `megatron_agent.task_rows`, and every
+row is checked on reading, before anything heavy starts.
 
 Example::
 

@@ -104,6 +104,9 @@ class StepSample:
     """The episode ended by a failure (crash, time-out, over-long prompt), not by the environment."""
     weight_version_min: int | None
     weight_version_max: int | None
+    placeholder: bool = False
+    """The episode failed before its first step: one dummy token that keeps the group whole and whose
+    loss mask must be zero everywhere."""
 
     @property
     def key(self) -> str:

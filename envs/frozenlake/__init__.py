@@ -1,5 +1,6 @@
 """FrozenLake: walk over ice to the goal, around the holes. The smallest environment, and the first
-to try."""
+to try.
+"""
 
 from envs.frozenlake.actions import project
 from envs.frozenlake.env import NAME, OPTION_RULES, FrozenLakeEnv, start_key

@@ -40,7 +40,8 @@ OPTION_RULES: Mapping[str, Option] = {
 
 def draw_map(seed: int, options: Mapping[str, Any]) -> list[str]:
     """Rows of letters ``S F H G``; equal arguments give equal maps, and a path to the goal
-    exists."""
+    exists.
+    """
     return generate_random_map(size=options["size"], p=float(options["p"]), seed=seed)
 
 

@@ -35,7 +35,8 @@ def build_prompt(context: PromptContext) -> str:
 
 def corpus() -> Iterable[str]:
     """Prompts and responses of expert episodes on a few maps of every size, for training a
-    tokenizer."""
+    tokenizer.
+    """
     for size in range(4, 9):
         for is_slippery in (False, True):
             yield from _episode_texts(seed=size, size=size, is_slippery=is_slippery)

@@ -1,0 +1,283 @@
+"""Hops 3 to 5: one episode, a coroutine.
+
+    observe -> recall (memory) -> prompt -> tokens -> sample -> parse -> step, and again
+
+Every prompt is built afresh from the current observation and a window of past steps; it never grows
+with the episode. What goes wrong inside an episode ends it as data (`Episode.failure`): the turns
+already played are kept, and the group stays whole. Three things are not data and propagate: being
+cancelled, a group whose sessions start in different states, and mistakes of the caller.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from envs.base import Observation, ParsedAction, PastStep, PromptContext, StepOutcome
+from megatron_agent.anchors import anchor_digest
+from megatron_agent.errors import (
+    EnvError,
+    GenerationError,
+    GroupStartError,
+    PromptTooLongError,
+)
+from megatron_agent.types import Episode, Generation, Turn
+
+if TYPE_CHECKING:
+    from megatron_agent.rollout.memory import Memory
+    from megatron_agent.tasks import EnvTask
+
+Encode = Callable[[str], Awaitable[list[int]] | list[int]]
+"""User message to prompt ids, chat template included."""
+Generate = Callable[[Sequence[int], str], Awaitable[Generation]]
+"""``(prompt ids, request id)`` to a sampled response; the request id is the row key of the step."""
+
+ENV_REFUSED = "env_refused"
+"""Reason of an action that parsed well and that the environment did not accept."""
+
+_FAILURE_KINDS: tuple[tuple[type[Exception], str], ...] = (
+    (PromptTooLongError, "prompt_too_long"),
+    (GenerationError, "generation_error"),
+    (EnvError, "env_error"),
+)
+_MAX_FAILURE_CHARS = 500
+
+
+class Session(Protocol):
+    """One environment for one episode; see `megatron_agent.rollout.env_pool.EnvSession`."""
+
+    async def reset(self) -> Observation: ...
+
+    async def step(self, action: str) -> StepOutcome: ...
+
+    async def close(self) -> None: ...
+
+
+class Behaviour(Protocol):
+    """The part of an `envs.registry.EnvSpec` that an episode needs."""
+
+    @property
+    def build_prompt(self) -> Callable[[PromptContext], str]: ...
+
+    @property
+    def project(self) -> Callable[[str, Sequence[str]], ParsedAction]: ...
+
+
+async def run_episode(
+    *,
+    task: EnvTask,
+    uid: str,
+    session_id: int,
+    session: Session,
+    spec: Behaviour,
+    memory: Memory,
+    encode: Encode,
+    generate: Generate,
+    max_steps: int,
+    max_prompt_length: int,
+) -> Episode:
+    """Play one episode to its end and close the session.
+
+    Args:
+        task: what is played.
+        uid: group id; with ``session_id`` and the step it makes the row keys.
+        session_id: number of this session in its group.
+        session: not yet reset; closed on return, whatever happens.
+        spec: the environment's prompt and action parser.
+        memory: for this episode alone.
+        encode: text to prompt ids; may be a coroutine function.
+        generate: samples a response.
+        max_steps: steps after which the episode is cut (``truncated`` on its last turn).
+        max_prompt_length: most tokens a prompt may have.
+
+    Returns:
+        The episode. When it failed before its first step (the reset crashed, the first prompt was
+        too long), ``turns_T`` is empty; `megatron_agent.rollout.samples` says what becomes of it.
+        When the environment fails on an action, that turn is kept with reward 0.
+
+    Raises:
+        GroupStartError: the group's sessions start in different states.
+        ValueError: a limit below 1.
+    """
+    for name, limit in (("max_steps", max_steps), ("max_prompt_length", max_prompt_length)):
+        if limit < 1:
+            raise ValueError(f"{name} must be >= 1, got {limit}.")
+    player = _Player(
+        key=f"{uid}_{session_id}",
+        session=session,
+        spec=spec,
+        memory=memory,
+        encode=encode,
+        generate=generate,
+        max_steps=max_steps,
+        max_prompt_length=max_prompt_length,
+    )
+    failure = ""
+    try:
+        await player.play(task)
+    except GroupStartError:
+        raise
+    except (EnvError, GenerationError, PromptTooLongError) as error:
+        kind = next(kind for cls, kind in _FAILURE_KINDS if isinstance(error, cls))
+        failure = f"{kind}: {error}"[:_MAX_FAILURE_CHARS]
+    finally:
+        await session.close()
+    return Episode(
+        uid=uid,
+        session_id=session_id,
+        env=task.env,
+        task_id=task.task_id,
+        seed=task.seed,
+        split=task.split,
+        turns_T=tuple(player.turns),
+        success=not failure and player.success,
+        failure=failure,
+    )
+
+
+class _Player:
+    """One episode under way."""
+
+    def __init__(
+        self,
+        *,
+        key: str,
+        session: Session,
+        spec: Behaviour,
+        memory: Memory,
+        encode: Encode,
+        generate: Generate,
+        max_steps: int,
+        max_prompt_length: int,
+    ) -> None:
+        self.turns: list[Turn] = []
+        self.success = False
+        self._key, self._session, self._spec, self._memory = key, session, spec, memory
+        self._encode, self._generate = encode, generate
+        self._max_steps, self._max_prompt_length = max_steps, max_prompt_length
+
+    async def play(self, task: EnvTask) -> None:
+        """All turns, appended to ``turns`` one by one, so that a failure keeps those before it."""
+        self._memory.reset(task)
+        observation = await self._session.reset()
+        for step_idx in range(self._max_steps):
+            outcome = await self._turn(step_idx, observation)
+            if outcome.terminated or outcome.truncated:
+                break
+            observation = outcome.observation
+        self.success = bool(outcome.info.get("success", False))
+
+    async def _turn(self, step_idx: int, observation: Observation) -> StepOutcome:
+        anchor = anchor_digest(observation.anchor)
+        prompt = self._prompt(step_idx, observation)
+        prompt_ids_L = await self._prompt_ids(prompt)
+        started_s = time.perf_counter()
+        generation = await self._sample(prompt_ids_L, step_idx)
+        generated_s = time.perf_counter()
+        parsed = self._parse(generation, observation)
+        failure: EnvError | None = None
+        try:
+            outcome = await self._session.step(parsed.action)
+            _check_outcome(outcome)
+        except EnvError as error:
+            failure = error
+            outcome = _dead_end(observation)
+        is_last = step_idx + 1 == self._max_steps and not outcome.terminated
+        self.turns.append(
+            Turn(
+                step_idx=step_idx,
+                observation=observation.text,
+                anchor=anchor,
+                admissible_actions=tuple(observation.admissible_actions),
+                prompt=prompt,
+                prompt_ids_L=prompt_ids_L,
+                generation=generation,
+                action=parsed.action,
+                action_valid=parsed.valid and outcome.action_valid,
+                invalid_reason=_invalid_reason(parsed, outcome),
+                reward=float(outcome.reward),
+                terminated=outcome.terminated,
+                truncated=outcome.truncated or (is_last and failure is None),
+                info=dict(outcome.info),
+                generate_s=generated_s - started_s,
+                env_s=time.perf_counter() - generated_s,
+            )
+        )
+        if failure is not None:
+            raise failure
+        self._memory.store(
+            PastStep(
+                step_idx=step_idx,
+                observation=observation.text,
+                action=parsed.action,
+                reward=float(outcome.reward),
+            )
+        )
+        return outcome
+
+    def _prompt(self, step_idx: int, observation: Observation) -> str:
+        context = PromptContext(
+            observation=observation,
+            step_idx=step_idx,
+            max_steps=self._max_steps,
+            history=self._memory.fetch(),
+        )
+        try:
+            return self._spec.build_prompt(context)
+        except Exception as error:  # one odd observation must not end the run
+            raise EnvError(f"build_prompt raised {type(error).__name__}: {error}") from error
+
+    async def _prompt_ids(self, prompt: str) -> tuple[int, ...]:
+        try:
+            encoded = self._encode(prompt)
+            ids = tuple(await encoded if inspect.isawaitable(encoded) else encoded)
+        except Exception as error:  # e.g. text that the tokenizer cannot take
+            raise GenerationError(f"encode raised {type(error).__name__}: {error}") from error
+        if len(ids) > self._max_prompt_length:
+            raise PromptTooLongError(
+                f"the prompt has {len(ids)} tokens, at most {self._max_prompt_length} are allowed. "
+                f"Raise data.max_prompt_length or lower env.history_length."
+            )
+        return ids
+
+    async def _sample(self, prompt_ids_L: tuple[int, ...], step_idx: int) -> Generation:
+        try:
+            generation = await self._generate(prompt_ids_L, f"{self._key}_{step_idx}")
+        except Exception as error:  # the boundary to the inference servers: anything may come
+            raise GenerationError(f"generate raised {type(error).__name__}: {error}") from error
+        if generation.stop_reason == "abort":
+            raise GenerationError("the server aborted the request.")
+        if not generation.token_ids_L:
+            raise GenerationError("the response has no tokens.")
+        log_probs_L = generation.log_probs_L
+        if log_probs_L is not None and len(log_probs_L) != len(generation.token_ids_L):
+            raise GenerationError(
+                f"a response must have one log-prob per token, got {len(log_probs_L)} for "
+                f"{len(generation.token_ids_L)} tokens."
+            )
+        return generation
+
+    def _parse(self, generation: Generation, observation: Observation) -> ParsedAction:
+        try:
+            return self._spec.project(generation.text, observation.admissible_actions)
+        except Exception as error:  # project must not raise, but a response is arbitrary text
+            raise EnvError(f"project raised {type(error).__name__}: {error}") from error
+
+
+def _check_outcome(outcome: StepOutcome) -> None:
+    if not math.isfinite(outcome.reward):
+        raise EnvError(f"a step's reward must be finite, got {outcome.reward!r}.")
+
+
+def _dead_end(observation: Observation) -> StepOutcome:
+    """Stands for the outcome that a failing environment did not give."""
+    return StepOutcome(observation=observation, reward=0.0, terminated=False, truncated=False)
+
+
+def _invalid_reason(parsed: ParsedAction, outcome: StepOutcome) -> str:
+    if not parsed.valid:
+        return parsed.reason
+    return "" if outcome.action_valid else ENV_REFUSED

@@ -1,0 +1,113 @@
+"""What an agent remembers of its episode: memory modules between the steps and the prompt.
+
+A memory serves one episode at a time: ``reset``, then ``fetch`` before and ``store`` after each
+step. Pick one by name (``window``) or bring your own as ``package.module:Class``; its constructor
+takes ``history_length``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from envs.base import PastStep
+from megatron_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from megatron_agent.tasks import EnvTask
+
+
+class Memory(Protocol):
+    """The contract of a memory module."""
+
+    def reset(self, task: EnvTask) -> None:
+        """Forget everything: an episode of ``task`` starts."""
+
+    def store(self, step: PastStep) -> None:
+        """Take note of a step that was made."""
+
+    def fetch(self) -> list[PastStep]:
+        """What to show in the next prompt, oldest first."""
+
+
+class WindowMemory:
+    """The last ``history_length`` steps, as they were.
+
+    Example:
+        >>> memory = WindowMemory(history_length=1)
+        >>> for step_idx in range(3):
+        ...     memory.store(PastStep(step_idx=step_idx, observation="o", action="a"))
+        >>> [step.step_idx for step in memory.fetch()]
+        [2]
+    """
+
+    def __init__(self, history_length: int) -> None:
+        if not isinstance(history_length, int) or history_length < 0:
+            raise ConfigError(
+                "env.history_length",
+                "must be an integer >= 0",
+                history_length,
+                "Use 2, or 0 for prompts without history.",
+            )
+        self._steps: deque[PastStep] = deque(maxlen=history_length)
+
+    def reset(self, task: EnvTask) -> None:
+        self._steps.clear()
+
+    def store(self, step: PastStep) -> None:
+        self._steps.append(step)
+
+    def fetch(self) -> list[PastStep]:
+        return list(self._steps)
+
+
+_BUILT_IN: Mapping[str, Callable[[int], Memory]] = {"window": WindowMemory}
+_METHODS = ("reset", "store", "fetch")
+
+
+def load_memory(name: str, history_length: int) -> Memory:
+    """A fresh memory module.
+
+    Args:
+        name: a built-in name, or ``package.module:Class``.
+        history_length: how many past steps a prompt may show.
+
+    Raises:
+        ConfigError: no such name, module or class, a class that is not a memory, or a length that
+            cannot work.
+
+    Example:
+        >>> load_memory("window", 2).fetch()
+        []
+    """
+    memory = _factory(name)(history_length)
+    missing = [method for method in _METHODS if not callable(getattr(memory, method, None))]
+    if missing:
+        raise _bad_name(f"must have the methods {', '.join(_METHODS)}; no {missing[0]}()", name)
+    return memory
+
+
+def _factory(name: str) -> Callable[[int], Memory]:
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]
+    module_name, colon, class_name = name.partition(":")
+    if not colon:
+        near = difflib.get_close_matches(name, _BUILT_IN, n=1)
+        hint = f"Did you mean {near[0]!r}? " if near else ""
+        raise _bad_name(
+            f"must be one of {', '.join(_BUILT_IN)} or package.module:Class", name, hint
+        )
+    try:
+        found: Any = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise _bad_name(f"must be importable ({error})", name) from error
+    if not callable(found):
+        raise _bad_name("must name a class", name)
+    return cast(Callable[[int], Memory], found)
+
+
+def _bad_name(rule: str, name: str, hint: str = "") -> ConfigError:
+    return ConfigError("env.memory", rule, name, f"{hint}Use 'window', or correct the path.")

@@ -1,0 +1,72 @@
+"""What travels between the pool and its worker processes: length-prefixed pickles.
+
+Both ends are ours and talk over a private socket pair, so pickles are safe here. A request is
+``(operation, session_key, arguments)``; a reply is ``(status, payload, seconds)``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import struct
+from typing import Any, BinaryIO
+
+MAX_FRAME_BYTES = 256 * 2**20
+"""More than any observation; a larger length means that the stream holds garbage."""
+
+OK, ERROR = "ok", "error"
+
+_HEADER = struct.Struct(">Q")
+
+
+class FrameError(ValueError):
+    """Bytes on the wire that are not a frame."""
+
+
+def encode_frame(message: Any) -> bytes:
+    """``message`` as bytes; raises whatever pickle raises for what cannot be pickled."""
+    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    return _HEADER.pack(len(body)) + body
+
+
+def read_frame(stream: BinaryIO) -> Any:
+    """Next message of a blocking stream.
+
+    Raises:
+        EOFError: the other end is gone.
+        FrameError: not a frame.
+    """
+    size = _body_size(_read_exactly(stream, _HEADER.size))
+    return _decode(_read_exactly(stream, size))
+
+
+async def read_frame_async(reader: asyncio.StreamReader) -> Any:
+    """Next message of an asyncio stream.
+
+    Raises:
+        asyncio.IncompleteReadError: the other end is gone.
+        FrameError: not a frame.
+    """
+    size = _body_size(await reader.readexactly(_HEADER.size))
+    return _decode(await reader.readexactly(size))
+
+
+def _body_size(header: bytes) -> int:
+    (size,) = _HEADER.unpack(header)
+    if size > MAX_FRAME_BYTES:
+        raise FrameError(f"a frame must have at most {MAX_FRAME_BYTES} bytes, got {size}.")
+    return size
+
+
+def _decode(body: bytes) -> Any:
+    try:
+        return pickle.loads(body)  # noqa: S301 - from a process that we started
+    except Exception as error:  # garbage makes pickle raise nearly anything
+        raise FrameError(f"a frame must be a pickle: {type(error).__name__}: {error}") from error
+
+
+def _read_exactly(stream: BinaryIO, size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
