@@ -81,7 +81,7 @@ def rows_of_reference() -> Callable[[dict[str, Any]], CreditRows]:
     def convert(batch: dict[str, Any]) -> CreditRows:
         records = batch["rows"]
         sessions = {name: i for i, name in enumerate(dict.fromkeys(r["traj"] for r in records))}
-        total = {name: 0.0 for name in sessions}
+        total = dict.fromkeys(sessions, 0.0)
         for record in records:
             total[record["traj"]] += record["reward"]
         return CreditRows.from_keys(

@@ -1,0 +1,149 @@
+"""Credit methods by name: built in, registered, or from another package's entry point."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+
+import numpy as np
+import pytest
+
+from megatron_agent.credit import (
+    CreditConfig,
+    CreditResult,
+    CreditRows,
+    compute_credit,
+    credit_method,
+    credit_names,
+    register_credit,
+    registry,
+)
+from megatron_agent.errors import CreditError, RegistryError
+
+pytestmark = pytest.mark.unit
+
+
+def constant(rows: CreditRows, config: CreditConfig) -> CreditResult:
+    """A method for tests: the advantage is the row's position among the sorted rows."""
+    zero_N = np.zeros(rows.num_rows)
+    return CreditResult(np.arange(rows.num_rows, dtype=float), {}, zero_N, zero_N, zero_N, zero_N)
+
+
+@pytest.fixture(autouse=True)
+def own_table(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(registry, "_methods", dict(registry._methods))
+    yield
+
+
+@pytest.fixture
+def offer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Pretend that installed packages offer these entry points."""
+
+    def offer(*points: tuple[str, str]) -> None:
+        found = [EntryPoint(name, value, registry.ENTRY_POINT_GROUP) for name, value in points]
+        monkeypatch.setattr(registry, "entry_points", lambda *, group: found)
+
+    return offer
+
+
+def test_built_in_methods_are_there() -> None:
+    assert {"gigpo", "grpo"} <= set(credit_names())
+    assert credit_method("gigpo").__name__ == "gigpo"
+
+
+def test_an_unknown_name_lists_what_exists_and_the_nearest() -> None:
+    message = "algorithm.adv_estimator must be a credit method, one of gigpo, grpo, got 'gigp'. "
+    with pytest.raises(RegistryError, match=re.escape(message + "Did you mean 'gigpo'?")):
+        credit_method("gigp")
+    with pytest.raises(RegistryError, match=r"one of gigpo, grpo, got 'zzz'\.$"):
+        credit_method("zzz")
+
+
+def test_a_name_is_registered_once() -> None:
+    message = "'gigpo' must be registered once, got .*constant while megatron_agent.credit.gigpo.gi"
+    with pytest.raises(RegistryError, match=message):
+        register_credit("gigpo")(constant)
+
+
+def test_a_registered_method_sees_sorted_rows_and_answers_in_the_callers_order(
+    make_rows: Callable[..., CreditRows],
+) -> None:
+    register_credit("position")(constant)
+    sessions = {"b": [(["s", "s"], [0, 0])], "a": [(["s"], [0]), (["s"], [0])]}
+    rows = make_rows(sessions, order=[1, 3, 0, 2])  # b_0_1, a_1_0, b_0_0, a_0_0
+    credit = compute_credit("position", rows, CreditConfig(gamma=1.0))
+    assert credit.advantage_N.tolist() == [3.0, 1.0, 2.0, 0.0]
+
+
+def test_an_entry_point_is_loaded_when_its_name_is_asked_for(
+    offer: Callable[..., None], golden_rows: CreditRows
+) -> None:
+    offer(("other", "megatron_agent.credit.grpo:grpo"), ("broken", "no_such_module:method"))
+    assert credit_names() == ("broken", "gigpo", "grpo", "other")
+    ours, theirs = (
+        compute_credit(name, golden_rows, CreditConfig(gamma=0.95)) for name in ("grpo", "other")
+    )
+    np.testing.assert_array_equal(ours.advantage_N, theirs.advantage_N)
+
+
+def test_entry_points_are_not_looked_at_for_a_known_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "entry_points", None)
+    credit_method("gigpo")
+
+
+def test_an_entry_point_that_does_not_load_says_which(offer: Callable[..., None]) -> None:
+    offer(("broken", "no_such_module:method"))
+    message = "'broken' must load from its entry point no_such_module:method, got ModuleNotFoundErr"
+    with pytest.raises(RegistryError, match=message) as caught:
+        credit_method("broken")
+    assert isinstance(caught.value.__cause__, ModuleNotFoundError)
+
+
+def test_an_entry_point_must_be_a_function(offer: Callable[..., None]) -> None:
+    offer(("data", "math:pi"))
+    with pytest.raises(RegistryError, match="must be a function, got float from entry point math"):
+        credit_method("data")
+
+
+def test_two_packages_with_one_name_are_refused_but_one_listed_twice_is_not(
+    offer: Callable[..., None],
+) -> None:
+    grpo = ("twin", "megatron_agent.credit.grpo:grpo")
+    offer(grpo, ("twin", "math:floor"))
+    with pytest.raises(RegistryError, match="'twin' must come from one package, got entry points "):
+        credit_method("twin")
+    offer(grpo, grpo)
+    assert credit_method("twin") is credit_method("grpo")
+
+
+@pytest.mark.parametrize(
+    ("advantage_N", "message"),
+    [
+        (np.zeros(3), r"'bad' must return one advantage per row, shape \(10,\), got shape \(3,\)"),
+        (np.full(10, np.nan), "'bad' must return finite advantages, got nan at group 'g', session"),
+    ],
+)
+def test_a_method_that_returns_nonsense_is_named(
+    golden_rows: CreditRows, advantage_N: np.ndarray, message: str
+) -> None:
+    @register_credit("bad")
+    def bad(rows: CreditRows, config: CreditConfig) -> CreditResult:
+        return dataclasses.replace(constant(rows, config), advantage_N=advantage_N)
+
+    with pytest.raises(CreditError, match=message):
+        compute_credit("bad", golden_rows, CreditConfig(gamma=0.95))
+
+
+def test_credit_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, megatron_agent.credit, megatron_agent.anchors;"
+        "heavy = {'torch', 'verl', 'ray', 'sglang', 'megatron', 'pandas'} & set(sys.modules);"
+        "sys.exit(', '.join(sorted(heavy)) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
