@@ -38,7 +38,7 @@ class Turn:
     observation: str
     """Text the environment showed before the action."""
     anchor: str
-    """Digest of the canonical state before the action (`megatron_agent.rollout.anchors`)."""
+    """Digest of the canonical state before the action (`megatron_agent.anchors`)."""
     admissible_actions: tuple[str, ...]
     prompt: str
     """The user message; a prompt is built afresh each step and never grows with the episode."""
