@@ -1,0 +1,128 @@
+"""One episode of random legal actions, with every value checked on the way.
+
+`envs.checker` compares the digests of such episodes; as a program this module plays one in another
+process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from envs.base import Observation, PastStep, PromptContext, StepOutcome, TextEnv
+from envs.registry import EnvSpec, load_env
+
+_MAX_STEPS = 30
+
+
+class EnvContractError(AssertionError):
+    """An environment broke a promise of `envs.base.TextEnv` or `envs.registry.EnvSpec`."""
+
+
+def play(
+    spec: EnvSpec,
+    env: TextEnv,
+    seed: int,
+    options: Mapping[str, Any],
+    *,
+    neighbour: TextEnv | None = None,
+) -> str:
+    """Digest of an episode of random legal actions, every value checked on the way.
+
+    Args:
+        neighbour: another started environment, which gets a refused action before every step.
+    """
+    rng = random.Random(seed)
+    observation = env.reset(seed=seed, options=options)
+    trace = [_fingerprint(observation)]
+    history: list[PastStep] = []
+    for step_idx in range(_MAX_STEPS):
+        check_observation(spec, observation)
+        context = PromptContext(
+            observation=observation, step_idx=step_idx, max_steps=_MAX_STEPS, history=history[-2:]
+        )
+        prompt = spec.build_prompt(context)
+        check_text(prompt, f"{spec.name}: a prompt")
+        if neighbour is not None:
+            neighbour.step("")
+        action = rng.choice(observation.admissible_actions or ("",))
+        outcome = env.step(action)
+        check_outcome(spec, outcome)
+        trace.append(f"{prompt}|{_fingerprint(outcome.observation)}|{outcome.reward!r}")
+        if outcome.terminated or outcome.truncated:
+            break
+        history.append(PastStep(step_idx=step_idx, observation=observation.text, action=action))
+        observation = outcome.observation
+    return hashlib.sha256("\n".join(trace).encode()).hexdigest()
+
+
+def anchor_key(anchor: Any) -> Any:
+    """``anchor`` as something that ``==`` compares (arrays compare element by element)."""
+    if isinstance(anchor, np.ndarray):
+        return anchor.dtype.str, anchor.shape, anchor.tobytes()
+    return anchor
+
+
+def _fingerprint(observation: Observation) -> str:
+    anchor = anchor_key(observation.anchor)
+    return f"{observation.text}|{anchor!r}|{observation.admissible_actions!r}"
+
+
+def check_observation(spec: EnvSpec, observation: Observation) -> None:
+    """Raise EnvContractError unless types, texts and anchor are as promised."""
+    require(isinstance(observation, Observation), f"{spec.name}: reset() must give an Observation.")
+    check_text(observation.text, f"{spec.name}: an observation")
+    require(observation.anchor is not None, f"{spec.name}: an anchor must not be None.")
+    actions = observation.admissible_actions
+    require(
+        isinstance(actions, tuple) and len(set(actions)) == len(actions),
+        f"{spec.name}: admissible_actions must be a tuple of different texts, got {actions!r}.",
+    )
+    for action in actions:
+        check_text(action, f"{spec.name}: an admissible action")
+
+
+def check_outcome(spec: EnvSpec, outcome: StepOutcome) -> None:
+    """Raise EnvContractError unless reward, info and observation are as promised."""
+    require(isinstance(outcome, StepOutcome), f"{spec.name}: step() must give a StepOutcome.")
+    require(
+        isinstance(outcome.reward, float) and math.isfinite(outcome.reward),
+        f"{spec.name}: a reward must be a finite float, got {outcome.reward!r}.",
+    )
+    require(
+        isinstance(outcome.info.get("success"), bool),
+        f"{spec.name}: info must hold success as a bool, got {outcome.info!r}.",
+    )
+    check_text(outcome.observation.text, f"{spec.name}: an observation")
+
+
+def check_text(text: Any, what: str) -> None:
+    """Raise EnvContractError unless ``text`` is a printable text."""
+    require(isinstance(text, str) and bool(text.strip()), f"{what} must be a text, got {text!r}.")
+    bad = next((char for char in text if not (char.isprintable() or char in "\n\t")), None)
+    require(bad is None, f"{what} must be printable (no colour codes), got {bad!r} in it.")
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise EnvContractError with ``message`` unless ``condition`` holds."""
+    if not condition:
+        raise EnvContractError(message)
+
+
+def main() -> None:
+    """``python -m envs.playback NAME SEED OPTIONS_JSON`` writes the digest of one episode."""
+    spec = load_env(sys.argv[1])
+    env = spec.make()
+    sys.stdout.write(play(spec, env, int(sys.argv[2]), json.loads(sys.argv[3])) + "\n")
+    env.close()
+
+
+if __name__ == "__main__":
+    main()
