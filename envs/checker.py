@@ -69,8 +69,12 @@ def check_env(
 
 def check_spec(spec: EnvSpec) -> None:
     """What can be seen without an episode: factory, options, corpus, closing."""
+    try:
+        is_importable = pickle.loads(pickle.dumps(spec.make)) is spec.make  # noqa: S301 - our own bytes
+    except (pickle.PicklingError, AttributeError, TypeError):
+        is_importable = False
     require(
-        pickle.loads(pickle.dumps(spec.make)) is spec.make,  # noqa: S301 - our own bytes
+        is_importable,
         f"{spec.name}: make must be picklable by name; use a class or a module-level function.",
     )
     spec.validate_options(spec.default_options)

@@ -1,0 +1,85 @@
+"""An environment that does what it is told: hang, die, raise, lie. A plugin for pool tests."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from envs.base import Observation, ParsedAction, PromptContext, StepOutcome, TextEnv
+from envs.options import Option
+from envs.registry import EnvSpec
+
+OPTION_RULES = {
+    "start": Option(
+        default="fixed",
+        rule="one of fixed, random, raise, hang, no_anchor",
+        allows=lambda value: value in ("fixed", "random", "raise", "hang", "no_anchor"),
+    )
+}
+
+
+class Troublemaker(TextEnv):
+    """Counts its steps; the action says what goes wrong."""
+
+    def __init__(self) -> None:
+        self._num_steps = 0
+
+    def reset(self, *, seed: int, options: Mapping[str, Any] | None = None) -> Observation:
+        start = (options or {}).get("start", "fixed")
+        if start == "raise":
+            raise OSError("no such level")
+        if start == "hang":
+            time.sleep(3600)
+        self._num_steps = 0
+        anchor: Any = f"seed {seed}"
+        if start == "random":
+            anchor = os.urandom(8).hex()
+        if start == "no_anchor":
+            anchor = None
+        return Observation(text="start", anchor=anchor)
+
+    def step(self, action: str) -> StepOutcome:
+        if action == "hang":
+            time.sleep(3600)
+        if action == "die":
+            os._exit(3)
+        if action == "raise":
+            raise ZeroDivisionError("the level is broken")
+        if action == "exit":
+            sys.exit("the level wants out")
+        if action == "print":
+            sys.stdout.write("chatter on stdout\n")
+            sys.stdout.flush()
+        if action == "garbage":
+            os.write(int(sys.argv[1]), b"\xff" * 64)
+        if action == "wrong type":
+            return "not an outcome"  # type: ignore[return-value]
+        self._num_steps += 1
+        return StepOutcome(
+            observation=Observation(text=f"step {self._num_steps}", anchor=self._num_steps),
+            reward=float("nan") if action == "nan" else 1.0,
+            terminated=False,
+            truncated=False,
+            info={"success": True, "odd": object, "pid": os.getpid()},
+        )
+
+
+def build_prompt(context: PromptContext) -> str:
+    return context.observation.text
+
+
+def project(text: str, admissible: Sequence[str]) -> ParsedAction:
+    return ParsedAction(action=text, valid=True)
+
+
+SPEC = EnvSpec(
+    name="troublemaker",
+    description="Does what it is told.",
+    make=Troublemaker,
+    build_prompt=build_prompt,
+    project=project,
+    option_rules=OPTION_RULES,
+)
