@@ -11,7 +11,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 VENV=.venv
-STAMP=$VENV/.setup-stamp   # lines: place, profile, extras, digest; "incomplete" while we are at work
+STAMP=$VENV/.setup-stamp   # lines: place, profile, extras, digest; or "incomplete" while we are at work
 
 # uv's own list of authorities does not know those that a company or a campus adds to the system's.
 if [ -e /etc/ssl/certs/ca-certificates.crt ] || [ -e /etc/pki/tls/certs/ca-bundle.crt ]; then
@@ -107,6 +107,8 @@ install() {
     say "installing $lock (several GB, downloaded once)"
     # Byte-compiled here, once, or every process of the first run would compile on its own.
     "$uv" pip sync --quiet --python $VENV/bin/python --require-hashes --compile-bytecode "$lock"
+    # Should one of the short steps below fail, the long one above need not be done again.
+    printf '%s\n' "$PWD" "$profile" "$extras" synced >"$STAMP"
     "$uv" pip install --quiet --python $VENV/bin/python --no-deps --no-build-isolation -e .
     if [ "$extras" != none ]; then
         say "installing extras: $extras"
