@@ -1,11 +1,12 @@
 """Expert episodes as supervised examples, imperfect on purpose.
 
-Reinforcement learning needs a start that succeeds sometimes and still explores. So two things are spoiled:
+Reinforcement learning needs a start that succeeds sometimes and still explores. So two things are
+spoiled:
 
-- *moves*: with probability ``wander`` the demonstrator plays a random legal action and goes on from there; the policy
-  sees states beside the expert's path, with the expert's advice for them;
-- *labels*: with probability ``label_noise`` the answer to imitate names a random legal action, so the policy never
-  becomes certain.
+- *moves*: with probability ``wander`` the demonstrator plays a random legal action and goes on from
+  there; the policy sees states beside the expert's path, with the expert's advice for them;
+- *labels*: with probability ``label_noise`` the answer to imitate names a random legal action, so
+  the policy never becomes certain.
 
 Prompts are built by the same function and with the same history window as in the rollout.
 """
@@ -14,20 +15,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from envs.base import Observation, PastStep, PromptContext
 from envs.registry import EnvSpec
 from megatron_agent.errors import ConfigError
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Start:
-    """Where an episode begins: what `envs.base.TextEnv.reset` takes. A row of a task list will do as well."""
+class EpisodeStart(Protocol):
+    """What `envs.base.TextEnv.reset` takes; a task of `megatron_agent.tasks` is one."""
 
-    seed: int
-    options: Mapping[str, Any] = field(default_factory=dict)
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def options(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +42,8 @@ class Demonstration:
 
 
 def response_text(action: str) -> str:
-    """The shortest well-formed response: thinking is left to those who have something to think with.
+    """The shortest well-formed response: thinking is left to those who have something to think
+    with.
 
     Example:
         >>> response_text("left")
@@ -50,7 +54,7 @@ def response_text(action: str) -> str:
 
 def demonstrate(
     spec: EnvSpec,
-    starts: Iterable[Start],
+    starts: Iterable[EpisodeStart],
     *,
     max_steps: int,
     history_length: int,
@@ -114,7 +118,9 @@ def past_step(step_idx: int, observation: Observation, action: str, reward: floa
 
 
 def _spoil(action: str, observation: Observation, probability: float, rng: random.Random) -> str:
-    """``action``, or with ``probability`` any admissible one. Always draws: one stream for every setting."""
+    """``action``, or with ``probability`` any admissible one. Always draws: one stream for every
+    setting.
+    """
     drawn, other = rng.random(), rng.random()
     choices = observation.admissible_actions
     if drawn >= probability or not choices:

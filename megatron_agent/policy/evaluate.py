@@ -1,34 +1,24 @@
 """How often a policy succeeds when it samples its actions, without any server.
 
-The same prompts, the same history window and the same action parsing as in the rollout; the episodes of a batch go in
-lock-step, which is the quick way for a model this small.
+The same prompts, the same history window and the same action parsing as in the rollout; the
+episodes of a batch go in lock-step, which is the quick way for a model this small.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from envs.base import Observation, PastStep
 from envs.registry import EnvSpec
-from megatron_agent.policy.demonstrations import past_step, prompt_context
+from megatron_agent.policy.demonstrations import EpisodeStart, past_step, prompt_context
 from megatron_agent.policy.sampling import sample_responses
 from megatron_agent.policy.tokenizer import encode_prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-
-class EpisodeStart(Protocol):
-    """Anything with a seed and options, such as a row of a task list."""
-
-    @property
-    def seed(self) -> int: ...
-
-    @property
-    def options(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,7 @@
 """A random, tiny, Hugging Face causal language model of a well-known shape.
 
-The shapes are those of real families (Qwen2: biases on q, k, v; Qwen3: normed q and k; Llama: neither), so that
-every converter, engine and server treats the tiny model as it treats a large one.
+The shapes are those of real families (Qwen2: biases on q, k, v; Qwen3: normed q and k; Llama:
+neither), so that every converter, engine and server treats the tiny model as it treats a large one.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class ModelShape:
     Example:
         >>> ModelShape(hidden=128, heads=4).head_dim
         32
-        >>> ModelShape(heads=3)
+        >>> ModelShape(heads=3)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
-        megatron_agent.errors.ConfigError: heads must divide hidden (128), got 3. Use 1, 2, 4, 8, 16, 32 or 64.
+        megatron_agent.errors.ConfigError: heads must divide hidden (128), got 3. Use 1, 2, ...
     """
 
     arch: str = "qwen2"
@@ -43,12 +43,18 @@ class ModelShape:
 
     def __post_init__(self) -> None:
         if self.arch not in ARCHITECTURES:
-            raise ConfigError("arch", f"must be one of {', '.join(ARCHITECTURES)}", self.arch, "Use qwen2.")
+            raise ConfigError(
+                "arch", f"must be one of {', '.join(ARCHITECTURES)}", self.arch, "Use qwen2."
+            )
         for key in ("hidden", "layers", "heads", "kv_heads", "max_positions"):
             if getattr(self, key) < 1:
-                raise ConfigError(key, "must be at least 1", getattr(self, key), "Use a positive number.")
+                raise ConfigError(
+                    key, "must be at least 1", getattr(self, key), "Use a positive number."
+                )
         if self.intermediate is not None and self.intermediate < 1:
-            raise ConfigError("intermediate", "must be at least 1", self.intermediate, "Leave it out.")
+            raise ConfigError(
+                "intermediate", "must be at least 1", self.intermediate, "Leave it out."
+            )
         even_head_divisors = [n for n in range(1, self.hidden) if self.hidden % (2 * n) == 0]
         if self.hidden % self.heads:
             raise ConfigError(
@@ -77,7 +83,9 @@ class ModelShape:
         return asdict(self)
 
 
-def build_model(shape: ModelShape, tokenizer: PreTrainedTokenizerBase, *, seed: int) -> PreTrainedModel:
+def build_model(
+    shape: ModelShape, tokenizer: PreTrainedTokenizerBase, *, seed: int
+) -> PreTrainedModel:
     """A float32 model with random weights; equal arguments give equal weights.
 
     The global random state of torch is left as it was.
@@ -89,7 +97,8 @@ def build_model(shape: ModelShape, tokenizer: PreTrainedTokenizerBase, *, seed: 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    # No top_k, top_p or penalties: a server that reads this file samples from the distribution that is trained.
+    # No top_k, top_p or penalties: a server that reads this file samples from the distribution that
+    # is trained.
     model.generation_config = GenerationConfig(
         do_sample=True,
         temperature=1.0,
@@ -121,7 +130,8 @@ def _config(shape: ModelShape, tokenizer: PreTrainedTokenizerBase) -> Any:
         num_key_value_heads=shape.kv_heads,
         max_position_embeddings=shape.max_positions,
         tie_word_embeddings=shape.tied,
-        # A narrow model needs larger initial weights than the families' 0.02 to start learning at once.
+        # A narrow model needs larger initial weights than the families' 0.02 to start learning at
+        # once.
         initializer_range=0.05,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
@@ -131,6 +141,10 @@ def _config(shape: ModelShape, tokenizer: PreTrainedTokenizerBase) -> Any:
 
 
 def _use(numbers: list[int]) -> str:
-    """``Use 1, 2 or 4.``"""
+    """The remedy that lists what would do, such as ``Use 1, 2 or 4.``."""
     words = [str(number) for number in numbers]
-    return f"Use {', '.join(words[:-1])} or {words[-1]}." if len(words) > 1 else f"Use {''.join(words)}."
+    return (
+        f"Use {', '.join(words[:-1])} or {words[-1]}."
+        if len(words) > 1
+        else f"Use {''.join(words)}."
+    )

@@ -1,13 +1,15 @@
 """A byte-level BPE tokenizer trained on the texts that a policy will read and write.
 
-It is a ``Qwen2Tokenizer`` with a small vocabulary, whatever the shape of the model. The reason: loaders rebuild the
-text splitting of well-known tokenizer classes from code and disregard what ``tokenizer.json`` says, so a splitting
-of our own would silently change for some model types and servers.
+It is a ``Qwen2Tokenizer`` with a small vocabulary, whatever the shape of the model. The reason:
+loaders rebuild the text splitting of well-known tokenizer classes from code and disregard what
+``tokenizer.json`` says, so a splitting of our own would silently change for some model types and
+servers.
 
-Byte level: any text encodes, and decodes to itself (after Unicode NFC). The tags of a response (``<think>`` ...
-``</action>``) are tokens of their own, so that a response is a handful of tokens; they are *ordinary* tokens, so that
-decoding with ``skip_special_tokens=True`` keeps them for the action parser. Words never merge across spaces and
-digits stay single, so the cells of a board drawn with spaces, and coordinates, are separate tokens.
+Byte level: any text encodes, and decodes to itself (after Unicode NFC). The tags of a response
+(``<think>`` ... ``</action>``) are tokens of their own, so that a response is a handful of tokens;
+they are *ordinary* tokens, so that decoding with ``skip_special_tokens=True`` keeps them for the
+action parser. Words never merge across spaces and digits stay single, so the cells of a board drawn
+with spaces, and coordinates, are separate tokens.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ SPECIAL_TOKENS = (PAD_TOKEN, START_TOKEN, EOS_TOKEN)
 TAG_TOKENS = ("<think>", "</think>", "<action>", "</action>")
 
 VOCAB_MULTIPLE = 64
-"""Vocabulary sizes are multiples of this: it divides by every tensor-parallel size a tiny model can have, and
-neither the trainer nor the server has to pad the embedding."""
+"""Vocabulary sizes are multiples of this: it divides by every tensor-parallel size a tiny model can
+have, and neither the trainer nor the server has to pad the embedding."""
 NUM_BYTES = 256
 MIN_VOCAB_SIZE = 320
 
@@ -46,8 +48,9 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int = 768) -> PreTraine
     """Train a tokenizer; equal texts give an equal tokenizer.
 
     Args:
-        texts: prompts and responses. They decide which words become single tokens, not what can be encoded.
-        vocab_size: exact number of ids, a multiple of 64. Texts with too few words to fill it leave the rest to
+        texts: prompts and responses. They decide which words become single tokens, not what can be
+        encoded. vocab_size: exact number of ids, a multiple of 64. Texts with too few words to fill
+        it leave the rest to
             ``<|reserved_i|>`` tokens, so that every id a model can sample also decodes.
 
     Raises:
@@ -114,7 +117,9 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
 
 
 def _training_texts(texts: Iterable[str]) -> Iterable[str]:
-    """Texts without the markers (else BPE learns pieces of ``<action>``), and the role names of the chat template."""
+    """Texts without the markers (else BPE learns pieces of ``<action>``), and the role names of the
+    chat template.
+    """
     for text in texts:
         for marker in (*SPECIAL_TOKENS, *TAG_TOKENS):
             text = text.replace(marker, "\n")
