@@ -62,12 +62,13 @@ class GymStepsAgentLoop(AgentLoopBase):
             # environment's pure functions, not an episode failure: rows of it must not be trained on.
             logger.exception("Session %s of group %s could not be played.", session_id, uid)
             kind = "group_start" if isinstance(error, GroupStartError) else type(error).__name__
-            return [self._placeholder(uid, session_id, global_steps, fatal=f"{kind}: {error}")]
-        RolloutResources.journal(self.config).append(episode, global_step=global_steps)
-        samples = episode_to_samples(episode)
-        if not samples:
-            return [self._placeholder(uid, session_id, global_steps, failure=episode.failure)]
-        return [self._output(sample, episode, global_steps) for sample in samples]
+            return [self._fatal_output(uid, session_id, global_steps, f"{kind}: {error}")]
+        RolloutResources.journal(self.config).write(
+            episode, global_step=global_steps, validate=task.split != "train"
+        )
+        return [
+            self._output(sample, episode, global_steps) for sample in episode_to_samples(episode)
+        ]
 
     async def _play(
         self, task: EnvTask, uid: str, session_id: int, sampling_params: dict[str, Any]
@@ -123,69 +124,49 @@ class GymStepsAgentLoop(AgentLoopBase):
         )
 
     def _output(self, sample: StepSample, episode: Episode, global_steps: int) -> AgentLoopOutput:
-        turn = episode.turns_T[sample.step_idx]
+        metrics = AgentLoopMetrics()
+        if episode.turns_T:
+            turn = episode.turns_T[sample.step_idx]
+            metrics = AgentLoopMetrics(generate_sequences=turn.generate_s, tool_calls=turn.env_s)
+        wants_log_probs = bool(self.rollout_config.calculate_log_probs)
+        has_log_probs = sample.log_probs_L is not None and wants_log_probs
+        mask = 0 if sample.placeholder else 1
         return AgentLoopOutput(
             prompt_ids=list(sample.prompt_ids_L),
             response_ids=list(sample.response_ids_L),
-            response_mask=[1] * len(sample.response_ids_L),
-            response_logprobs=None if sample.log_probs_L is None else list(sample.log_probs_L),
+            response_mask=[mask] * len(sample.response_ids_L),
+            response_logprobs=list(sample.log_probs_L or ()) if has_log_probs else None,
             # verl copies the last output's score to all outputs of a session. Ours are equal already:
             # the return of the episode.
             reward_score=sample.episode_return,
             num_turns=2,
-            metrics=AgentLoopMetrics(generate_sequences=turn.generate_s, tool_calls=turn.env_s),
-            extra_fields={
-                **_row_fields(sample),
-                "failure": episode.failure,
-                "fatal": "",
-                "min_global_steps": _version(sample.weight_version_min, global_steps),
-                "max_global_steps": _version(sample.weight_version_max, global_steps),
-                "reward_extra_info": {
-                    "success": float(sample.success),
-                    "episode_length": sample.episode_length,
-                    "failed": float(sample.failed),
-                },
-            },
+            metrics=metrics,
+            extra_fields=_extra_fields(sample, global_steps, failure=episode.failure),
         )
 
-    def _placeholder(
-        self, uid: str, session_id: int, global_steps: int, *, failure: str = "", fatal: str = ""
+    def _fatal_output(
+        self, task_uid: str, session_id: int, global_steps: int, message: str
     ) -> AgentLoopOutput:
-        """A row with one masked token, so that a session without steps still counts in its group."""
-        eos = int(self.tokenizer.eos_token_id)
-        wants_log_probs = bool(self.rollout_config.calculate_log_probs)
-        return AgentLoopOutput(
-            prompt_ids=[eos],
-            response_ids=[eos],
-            response_mask=[0],
-            response_logprobs=[0.0] if wants_log_probs else None,
-            reward_score=0.0,
-            num_turns=2,
-            metrics=AgentLoopMetrics(),
-            extra_fields={
-                "anchor": f"no-step:{uid}:{session_id}",
-                "step_reward": 0.0,
-                "episode_return": 0.0,
-                "episode_length": 0,
-                "step_idx": 0,
-                "action_valid": True,
-                "success": False,
-                "failed": True,
-                "failure": failure or fatal,
-                "fatal": fatal,
-                "min_global_steps": _version(None, global_steps),
-                "max_global_steps": _version(None, global_steps),
-                "reward_extra_info": {"success": 0.0, "episode_length": 0, "failed": 1.0},
-            },
+        """A masked row that carries a reason to end the run."""
+        episode = Episode(
+            uid=task_uid,
+            session_id=session_id,
+            env="",
+            task_id="",
+            seed=0,
+            split="",
+            turns_T=(),
+            success=False,
+            failure=f"fatal: {message}",
         )
+        output = self._output(episode_to_samples(episode)[0], episode, global_steps)
+        output.extra_fields["fatal"] = message
+        return output
 
 
-def _version(weight_version: int | None, global_steps: int) -> int:
-    """Weights of step ``k`` are made at the end of step ``k``; step ``k + 1`` samples from them."""
-    return global_steps - 1 if weight_version is None else int(weight_version)
-
-
-def _row_fields(sample: StepSample) -> dict[str, Any]:
+def _extra_fields(sample: StepSample, global_steps: int, *, failure: str) -> dict[str, Any]:
+    """What travels with a row. ``reward_extra_info`` must exist when a session has several rows: without
+    it verl raises after the episode and drops the session."""
     return {
         "anchor": sample.anchor,
         "step_reward": sample.step_reward,
@@ -195,4 +176,18 @@ def _row_fields(sample: StepSample) -> dict[str, Any]:
         "action_valid": sample.action_valid,
         "success": sample.success,
         "failed": sample.failed,
+        "failure": failure,
+        "fatal": "",
+        "min_global_steps": _version(sample.weight_version_min, global_steps),
+        "max_global_steps": _version(sample.weight_version_max, global_steps),
+        "reward_extra_info": {
+            "success": float(sample.success),
+            "episode_length": sample.episode_length,
+            "failed": float(sample.failed),
+        },
     }
+
+
+def _version(weight_version: int | None, global_steps: int) -> int:
+    """Weights of step ``k`` are made at the end of step ``k``; step ``k + 1`` samples from them."""
+    return global_steps - 1 if weight_version is None else int(weight_version)

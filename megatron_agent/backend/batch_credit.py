@@ -55,10 +55,10 @@ def credit_batch(
         method,
         CreditRows.from_keys(
             real_keys,
-            anchor_N=np.array([str(row["anchor"]) for row in real_rows], dtype=object),
+            anchor_N=np.array([row["anchor"] for row in real_rows], dtype=object),
             step_reward_N=np.array([float(row["step_reward"]) for row in real_rows]),
             episode_return_N=np.array([float(row["episode_return"]) for row in real_rows]),
-            action_valid_N=np.array([bool(row["action_valid"]) for row in real_rows]),
+            action_valid_N=np.array([row["action_valid"] for row in real_rows]),
             failed_N=np.array([bool(row["failed"]) for row in real_rows]),
         ),
         credit_config(config, method),

@@ -41,6 +41,7 @@ class RolloutResources:
                     reset_timeout_s=float(config.env.reset_timeout_s),
                     step_timeout_s=float(config.env.step_timeout_s),
                     start_timeout_s=float(config.env.start_timeout_s),
+                    log_dir=Path(str(config.run.dir)) / "logs",
                 )
                 await pool.start()
                 cls._pool = pool

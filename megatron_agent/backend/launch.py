@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from megatron_agent.backend.cpu.prefork.launch import PreforkServer, prefork_server
 from megatron_agent.backend.preflight import PLUGIN, found_accelerator_libraries
 
 logger = logging.getLogger(__name__)
@@ -37,11 +39,14 @@ def run(config: DictConfig, run_dir: Path) -> int:
     logger.info("NVIDIA Apex: %s. Transformer Engine: %s.", *(_found(found[name]) for name in found))
     set_environment(config, run_dir)
     trainer_name = prepare_for_verl(config)
-    start_ray(config)
-    try:
+    with ExitStack() as stack:
+        server = None
+        if config.cluster.get("prefork", False):
+            # Started first: its imports take as long as the driver's own.
+            server = stack.enter_context(prefork_server(run_dir / "logs" / "prefork.log"))
+        stack.callback(_stop_ray)
+        start_ray(config, server)
         return _train(config, trainer_name)
-    finally:
-        _stop_ray()
 
 
 def set_environment(config: DictConfig, run_dir: Path) -> None:
@@ -84,8 +89,13 @@ def prepare_for_verl(config: DictConfig) -> str:
     return mode if mode.startswith(TRAINER_PREFIX) else TRAINER_PREFIX + mode
 
 
-def start_ray(config: DictConfig) -> None:
-    """Start Ray as verl's own entry point does, or join the cluster that ``RAY_ADDRESS`` names."""
+def start_ray(config: DictConfig, server: PreforkServer | None = None) -> None:
+    """Start Ray as verl's own entry point does, or join the cluster that ``RAY_ADDRESS`` names.
+
+    Args:
+        config: reads ``ray_kwargs.ray_init``.
+        server: fork Ray's workers from this server instead of starting a Python for each.
+    """
     import ray
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
@@ -105,6 +115,10 @@ def start_ray(config: DictConfig) -> None:
     )
     env_vars = {name: os.environ[name] for name in inherited if name in os.environ}
     runtime_env["env_vars"] = {**runtime_env.get("env_vars", {}), **env_vars, **own.get("env_vars", {})}
+    if server is not None:
+        runtime_env["py_executable"] = str(server.python)
+        runtime_env["env_vars"].update(server.environment)
+        server.wait_ready()
     init_kwargs.setdefault("log_to_driver", False)
     ray.init(runtime_env={**own, **runtime_env}, logging_level=logging.WARNING, **init_kwargs)
 

@@ -11,9 +11,12 @@ hooked instead: our trainers register when verl's trainers are first imported, o
 from __future__ import annotations
 
 import importlib
+import multiprocessing
+import os
 
 from megatron_agent.backend import cpu
 from megatron_agent.backend.cpu.lazy_import import when_imported
+from megatron_agent.backend.cpu.prefork.protocol import PYTHON_VARIABLE
 
 _registered = False
 
@@ -32,7 +35,15 @@ def register() -> None:
         "verl.experimental.agent_loop",
         lambda _: importlib.import_module("megatron_agent.backend.agent_loop"),
     )
+    _fork_spawned_processes()
     _registered = True
+
+
+def _fork_spawned_processes() -> None:
+    """In a worker that was forked from the prefork server, let multiprocessing's children be, too."""
+    stand_in = os.environ.get(PYTHON_VARIABLE)
+    if stand_in and os.path.exists(stand_in):
+        multiprocessing.set_executable(stand_in)
 
 
 register()

@@ -1,0 +1,64 @@
+"""Stands in for ``python``: asks the server for a process and lives exactly as long as it.
+
+Run by the script that :mod:`launch` writes, with ``-I -S``: no site-packages, nothing but the standard
+library. Whoever started us sees our pid, waits for us, signals us; so signals are passed on and the exit
+status is the worker's. If we are killed, the server sees our end of the socket close and kills the worker.
+"""
+
+import os
+import signal
+import socket
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import protocol  # noqa: E402 - found beside this file
+
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def main() -> int:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(os.environ[protocol.SOCKET_VARIABLE])
+    except (KeyError, OSError):
+        # No server (it ended, or this is a process of another run): be a plain Python.
+        os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+    os.set_inheritable(connection.fileno(), False)
+    protocol.send_request(
+        connection, sys.argv[1:], dict(os.environ), os.getcwd(), protocol.open_descriptors()
+    )
+    pid = protocol.receive_int(connection)
+    if pid is None:
+        return 1
+
+    def forward(signum: int, _frame: object) -> None:
+        try:
+            os.kill(pid, signum)
+        except ProcessLookupError:
+            pass
+
+    for signum in FORWARDED:
+        signal.signal(signum, forward)
+    # Our copies of pipes must not keep them open when the worker closes its own.
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in protocol.open_descriptors():
+        if descriptor == null or descriptor == connection.fileno():
+            continue
+        if descriptor <= 2:
+            os.dup2(null, descriptor)
+        else:
+            os.close(descriptor)
+    status = protocol.receive_int(connection)
+    if status is None:
+        return 1
+    if os.WIFSIGNALED(status):
+        signum = os.WTERMSIG(status)
+        if signum in FORWARDED:
+            signal.signal(signum, signal.SIG_DFL)
+        os.kill(os.getpid(), signum)
+    return os.waitstatus_to_exitcode(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""Start and stop the prefork server from the launcher's side."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from megatron_agent.backend.cpu.prefork import client, protocol
+from megatron_agent.errors import HookError
+
+PRELOAD = (
+    "ray",
+    "verl",
+    "verl.workers.engine_workers",
+    "verl.experimental.agent_loop",
+    "verl.workers.rollout.sglang_rollout.async_sglang_server",
+    "sglang.srt.managers.scheduler",
+    "sglang.srt.managers.detokenizer_manager",
+    "sglang.srt.models.registry",
+    "verl.trainer.ppo.v1",
+)
+"""What the processes of a run import, together about 30 s of CPU time. Megatron is not among them: it needs
+the CUDA stand-ins, which only trainer processes get."""
+
+
+@contextmanager
+def prefork_server(
+    log_path: Path, modules: Sequence[str] = PRELOAD, timeout_s: float = 300.0
+) -> Iterator[PreforkServer]:
+    """A server for the length of a run; its end takes every process it forked along.
+
+    Args:
+        log_path: where its output goes.
+        modules: what to import before the first fork.
+        timeout_s: how long :meth:`PreforkServer.wait_ready` waits.
+    """
+    with tempfile.TemporaryDirectory(prefix="prefork-") as folder:
+        server = PreforkServer(Path(folder), log_path, modules, timeout_s)
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+class PreforkServer:
+    """A running (or still importing) server. Made by :func:`prefork_server`."""
+
+    def __init__(
+        self, folder: Path, log_path: Path, modules: Sequence[str], timeout_s: float
+    ) -> None:
+        self._socket = folder / "socket"
+        self._log_path, self._timeout_s = log_path, timeout_s
+        self.python = folder / "python"
+        self.python.write_text(_stand_in_script())
+        self.python.chmod(self.python.stat().st_mode | stat.S_IXUSR)
+        self.environment = {
+            protocol.SOCKET_VARIABLE: str(self._socket),
+            protocol.PYTHON_VARIABLE: str(self.python),
+        }
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        with log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", f"{__package__}.server", str(self._socket), *modules],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environment},
+                start_new_session=True,  # a Ctrl-C in the terminal is for the launcher alone
+            )
+
+    def wait_ready(self) -> None:
+        """Wait until the imports are done.
+
+        Raises:
+            HookError: it ended or took too long; the message holds the end of its log.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        while not self._socket.exists():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                tail = self._log_path.read_text(errors="replace")[-2000:]
+                raise HookError(f"The prefork server did not start ({self._log_path}):\n{tail}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End the server and everything forked from it."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _stand_in_script() -> str:
+    """An executable that runs the client; ``-I -S`` keep its own start to a few milliseconds."""
+    return f'#!/bin/sh\nexec "{sys.executable}" -I -S "{client.__file__}" "$@"\n'
