@@ -19,7 +19,7 @@ from envs.registry import EnvSpec, load_env
 from megatron_agent.errors import ConfigError
 from megatron_agent.policy.demonstrations import EpisodeStart
 from megatron_agent.policy.model import ModelShape, build_model, num_parameters
-from megatron_agent.policy.tokenizer import train_tokenizer
+from megatron_agent.policy.tokenizer import check_vocab_size, train_tokenizer
 from megatron_agent.policy.warm_start import WarmStartConfig, WarmStartResult, warm_start
 from megatron_agent.tasks import generate_tasks, read_tasks
 
@@ -52,6 +52,19 @@ class PolicyRecipe:
     """How many to generate, before those that are set aside to measure on."""
     num_threads: int = 2
     """Threads of torch. Part of the recipe, since another number adds in another order."""
+
+    def __post_init__(self) -> None:
+        check_vocab_size(self.vocab_size)
+        if self.num_threads < 1:
+            raise ConfigError("num_threads", "must be at least 1", self.num_threads, "Use 2.")
+        if self.warm_start and self.num_tasks <= self.warm_start.num_measure_episodes:
+            num_measure = self.warm_start.num_measure_episodes
+            raise ConfigError(
+                "num_tasks",
+                f"must be more than the {num_measure} set aside to measure on",
+                self.num_tasks,
+                f"Use {10 * num_measure}.",
+            )
 
 
 def build_policy(

@@ -55,6 +55,8 @@ class ModelShape:
             raise ConfigError(
                 "intermediate", "must be at least 1", self.intermediate, "Leave it out."
             )
+        if self.hidden % 2:
+            raise ConfigError("hidden", "must be even", self.hidden, f"Use {self.hidden + 1}.")
         even_head_divisors = [n for n in range(1, self.hidden) if self.hidden % (2 * n) == 0]
         if self.hidden % self.heads:
             raise ConfigError(

@@ -32,8 +32,8 @@ TAG_TOKENS = ("<think>", "</think>", "<action>", "</action>")
 VOCAB_MULTIPLE = 64
 """Vocabulary sizes are multiples of this: it divides by every tensor-parallel size a tiny model can
 have, and neither the trainer nor the server has to pad the embedding."""
-NUM_BYTES = 256
 MIN_VOCAB_SIZE = 320
+"""256 bytes, the markers, and a few words."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -44,14 +44,26 @@ CHAT_TEMPLATE = (
 """ChatML without a default system message: the prompt is exactly what the environment wrote."""
 
 
+def check_vocab_size(vocab_size: int) -> None:
+    """Refuse a size that cannot work; raises ConfigError."""
+    if vocab_size < MIN_VOCAB_SIZE or vocab_size % VOCAB_MULTIPLE:
+        rounded = max(MIN_VOCAB_SIZE, -(-vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE)
+        raise ConfigError(
+            "vocab_size",
+            f"must be a multiple of {VOCAB_MULTIPLE} and at least {MIN_VOCAB_SIZE}",
+            vocab_size,
+            f"Use {rounded}.",
+        )
+
+
 def train_tokenizer(texts: Iterable[str], *, vocab_size: int = 768) -> PreTrainedTokenizerBase:
     """Train a tokenizer; equal texts give an equal tokenizer.
 
     Args:
         texts: prompts and responses. They decide which words become single tokens, not what can be
-        encoded. vocab_size: exact number of ids, a multiple of 64. Texts with too few words to fill
-        it leave the rest to
-            ``<|reserved_i|>`` tokens, so that every id a model can sample also decodes.
+            encoded.
+        vocab_size: exact number of ids, a multiple of 64. Texts with too few words to fill it leave
+            the rest to ``<|reserved_i|>`` tokens, so that every id a model can sample also decodes.
 
     Raises:
         ConfigError: ``vocab_size`` is too small or not a multiple of 64.
@@ -64,14 +76,7 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int = 768) -> PreTraine
     from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
     from transformers import Qwen2Tokenizer
 
-    if vocab_size < MIN_VOCAB_SIZE or vocab_size % VOCAB_MULTIPLE:
-        rounded = max(MIN_VOCAB_SIZE, -(-vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE)
-        raise ConfigError(
-            "vocab_size",
-            f"must be a multiple of {VOCAB_MULTIPLE} and at least {MIN_VOCAB_SIZE}",
-            vocab_size,
-            f"Use {rounded}.",
-        )
+    check_vocab_size(vocab_size)
     splitting = Qwen2Tokenizer().backend_tokenizer
     learner = Tokenizer(models.BPE())
     learner.normalizer = splitting.normalizer

@@ -147,6 +147,7 @@ def test_too_few_starts_to_demonstrate_is_an_error() -> None:
         ({"heads": 128}, r"heads must leave an even head size .* got 128"),
         ({"kv_heads": 3}, r"kv_heads must divide heads \(4\), got 3\. Use 1, 2 or 4\."),
         ({"arch": "gpt9"}, "arch must be one of qwen2, qwen3, llama, got 'gpt9'"),
+        ({"hidden": 127}, r"hidden must be even, got 127\. Use 128\."),
         ({"layers": 0}, "layers must be at least 1, got 0"),
         ({"intermediate": 0}, "intermediate must be at least 1, got 0"),
     ],
