@@ -1,7 +1,8 @@
-"""The records that travel between the hops of a training step (ARCHITECTURE.md, "The path of the data").
+"""The records that travel between the hops of a training step (ARCHITECTURE.md, "The path of the
+data").
 
-Letters in names: P tasks in a batch, G sessions of a group, T steps of an episode, N rows, L tokens.
-Records are frozen, keyword-only and picklable. No heavy imports here.
+Letters in names: P tasks in a batch, G sessions of a group, T steps of an episode, N rows, L
+tokens. Records are frozen, keyword-only and picklable. No heavy imports here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ class Generation:
     token_ids_L: tuple[int, ...]
     """Sampled ids, exactly as trained on later; never re-encoded."""
     log_probs_L: tuple[float, ...] | None
-    """Log-probability of each sampled id under the policy that sampled it, or None if not asked for."""
+    """Log-probability of each sampled id under the policy that sampled it, or None if not asked
+    for."""
     text: str
     """The decoded ids, special tokens removed. Only for parsing the action."""
     weight_version_min: int | None = None
@@ -72,7 +74,8 @@ class Episode:
     success: bool
     failure: str = ""
     """Empty, or why the episode ended without the environment's say: ``env_error: ...``,
-    ``prompt_too_long: ...``, ``generation_error: ...``. A failed episode is data: it stays in its group."""
+    ``prompt_too_long: ...``, ``generation_error: ...``. A failed episode is data: it stays in its
+    group."""
 
     @property
     def episode_return(self) -> float:
@@ -101,12 +104,10 @@ class StepSample:
     action_valid: bool
     success: bool
     failed: bool
-    """The episode ended by a failure (crash, time-out, over-long prompt), not by the environment."""
+    """The episode ended by a failure (crash, time-out, over-long prompt), not by the
+    environment."""
     weight_version_min: int | None
     weight_version_max: int | None
-    placeholder: bool = False
-    """The episode failed before its first step: one dummy token that keeps the group whole and whose
-    loss mask must be zero everywhere."""
 
     @property
     def key(self) -> str:

@@ -246,9 +246,11 @@ class _Player:
     async def _sample(self, prompt_ids_L: tuple[int, ...], step_idx: int) -> Generation:
         try:
             generation = await self._generate(prompt_ids_L, f"{self._key}_{step_idx}")
+        except GenerationError:
+            raise
         except Exception as error:  # the boundary to the inference servers: anything may come
             raise GenerationError(f"generate raised {type(error).__name__}: {error}") from error
-        if generation.stop_reason == "abort":
+        if generation.stop_reason.startswith("abort"):  # verl's spelling varies
             raise GenerationError("the server aborted the request.")
         if not generation.token_ids_L:
             raise GenerationError("the response has no tokens.")

@@ -48,7 +48,7 @@ class EpisodeJournal:
     Example::
 
         with EpisodeJournal("runs/demo/episodes.jsonl") as journal:
-            journal.write(episode, iteration=3)
+            journal.append(episode, global_step=3)
     """
 
     def __init__(self, path: str | os.PathLike[str], *, include_token_ids: bool = False) -> None:
@@ -61,8 +61,8 @@ class EpisodeJournal:
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
             os.write(self._descriptor, b"\n")
 
-    def write(self, episode: Episode, **extra: Any) -> None:
-        """Append one episode; ``extra`` fields (an iteration number, say) come first in the line.
+    def append(self, episode: Episode, **extra: Any) -> None:
+        """Append one episode; ``extra`` fields (``global_step``, say) come first in the line.
 
         Raises:
             ValueError: the journal is closed.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,3 +101,9 @@ class FakeSpec:
 @pytest.fixture
 def task() -> EnvTask:
     return EnvTask(env="frozenlake", task_id="t0", seed=3, split="train")
+
+
+@pytest.fixture
+def fakes() -> SimpleNamespace:
+    """The fake classes, for tests to make or derive from."""
+    return SimpleNamespace(Generate=FakeGenerate, Session=FakeSession, Spec=FakeSpec)
