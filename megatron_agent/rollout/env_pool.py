@@ -96,6 +96,9 @@ class EnvPool:
     async def start(self) -> None:
         """Start every worker.
 
+        On Linux the workers die with the thread that runs this loop, so use one that lives as long
+        as the pool.
+
         Raises:
             EnvError: a worker that does not come up within its deadline; none is left running.
         """

@@ -127,7 +127,7 @@ def main() -> None:
     """Program entry: arguments are the socket's file descriptor and the parent's process id."""
     file_descriptor, parent_pid = int(sys.argv[1]), int(sys.argv[2])
     _die_with_parent(parent_pid)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # environments that print go to the log
+    os.dup2(2, 1)  # what environments print on stdout goes where stderr goes
     serve(socket.socket(fileno=file_descriptor))
 
 

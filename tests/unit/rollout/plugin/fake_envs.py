@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from envs.base import Observation, ParsedAction, PromptContext, StepOutcome, TextEnv
-from envs.options import Option
+from envs.options import Option, resolve_options
 from envs.registry import EnvSpec
 
 OPTION_RULES = {
@@ -28,7 +28,7 @@ class Troublemaker(TextEnv):
         self._num_steps = 0
 
     def reset(self, *, seed: int, options: Mapping[str, Any] | None = None) -> Observation:
-        start = (options or {}).get("start", "fixed")
+        start = resolve_options("troublemaker", OPTION_RULES, options)["start"]
         if start == "raise":
             raise OSError("no such level")
         if start == "hang":
@@ -44,6 +44,8 @@ class Troublemaker(TextEnv):
     def step(self, action: str) -> StepOutcome:
         if action == "hang":
             time.sleep(3600)
+        if action == "nap":
+            time.sleep(0.2)
         if action == "die":
             os._exit(3)
         if action == "raise":

@@ -1,0 +1,92 @@
+"""Frames between the pool and its workers, and the worker's own handling of requests."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import struct
+
+import numpy as np
+import pytest
+
+from megatron_agent.rollout.env_worker import Worker, plain
+from megatron_agent.rollout.wire import (
+    MAX_FRAME_BYTES,
+    FrameError,
+    encode_frame,
+    read_frame,
+    read_frame_async,
+)
+
+pytestmark = pytest.mark.unit
+
+
+def read_both_ways(data: bytes) -> object:
+    async def read() -> object:
+        reader = asyncio.StreamReader()
+        reader.feed_data(data)
+        reader.feed_eof()
+        return await read_frame_async(reader)
+
+    blocking = read_frame(io.BytesIO(data))
+    assert asyncio.run(read()) == blocking
+    return blocking
+
+
+def test_a_message_arrives_as_it_was_sent():
+    message = ("step", "1", {"action": "\ud800 left"})
+    assert read_both_ways(encode_frame(message)) == message
+
+
+def test_a_length_beyond_reason_is_garbage():
+    with pytest.raises(
+        FrameError, match=rf"at most {MAX_FRAME_BYTES} bytes, got 72340172838076673"
+    ):
+        read_frame(io.BytesIO(b"\x01" * 64))
+
+
+def test_a_body_that_is_no_pickle_is_garbage():
+    with pytest.raises(FrameError, match="must be a pickle"):
+        read_frame(io.BytesIO(struct.pack(">Q", 4) + b"abcd"))
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00" * 3, encode_frame("x")[:-1]])
+def test_a_stream_that_ends_early_is_an_end(data: bytes):
+    with pytest.raises(EOFError):
+        read_frame(io.BytesIO(data))
+
+
+def test_info_becomes_plain_data():
+    value = {
+        1: np.int64(2),
+        "list": (np.float32(0.5), None),
+        "array": np.zeros(2),
+        "deep": {"a": b"x"},
+    }
+    assert plain(value) == {
+        "1": 2,
+        "list": [0.5, None],
+        "array": "array([0., 0.])",
+        "deep": {"a": "b'x'"},
+    }
+    assert len(plain("x" * 1000)) == 1000
+    assert len(plain(b"x" * 1000)) == 200
+
+
+def test_a_worker_knows_three_operations():
+    with pytest.raises(ValueError, match="operation must be reset, step or close, got 'dance'"):
+        Worker().handle("dance", "1", {})
+
+
+def test_a_worker_steps_only_what_was_reset():
+    worker = Worker()
+    with pytest.raises(RuntimeError, match=r"step\(\) came before reset\(\)"):
+        worker.handle("step", "1", {"action": "left"})
+    assert worker.handle("close", "1", {}) is None
+
+
+def test_an_environment_whose_reset_fails_is_not_kept():
+    worker = Worker()
+    with pytest.raises(ValueError, match="option 'size'"):
+        worker.handle("reset", "1", {"env": "frozenlake", "seed": 0, "options": {"size": 1}})
+    assert worker._envs == {}
