@@ -31,7 +31,7 @@ from megatron_agent.rollout.episode import run_episode
 from megatron_agent.rollout.memory import load_memory
 from megatron_agent.rollout.samples import episode_to_samples
 from megatron_agent.tasks import EnvTask, task_from_extra_info
-from megatron_agent.types import Episode, Generation, StepSample
+from megatron_agent.types import Episode, Generation, StepSample, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -62,12 +62,16 @@ class GymStepsAgentLoop(AgentLoopBase):
             # environment's pure functions, not an episode failure: rows of it must not be trained on.
             logger.exception("Session %s of group %s could not be played.", session_id, uid)
             kind = "group_start" if isinstance(error, GroupStartError) else type(error).__name__
-            return [self._fatal_output(uid, session_id, global_steps, f"{kind}: {error}")]
-        RolloutResources.journal(self.config).write(
-            episode, global_step=global_steps, validate=task.split != "train"
-        )
+            output = self._masked_output(uid, session_id, global_steps, failure=f"{kind}: {error}")
+            output.extra_fields["fatal"] = f"{kind}: {error}"
+            return [output]
+        RolloutResources.journal(self.config).append(episode, global_step=global_steps)
+        samples = episode_to_samples(episode)
+        if not samples:
+            return [self._masked_output(uid, session_id, global_steps, failure=episode.failure)]
         return [
-            self._output(sample, episode, global_steps) for sample in episode_to_samples(episode)
+            self._output(sample, turn, global_steps, failure=episode.failure)
+            for sample, turn in zip(samples, episode.turns_T, strict=True)
         ]
 
     async def _play(
@@ -101,7 +105,8 @@ class GymStepsAgentLoop(AgentLoopBase):
 
     def _encode(self, prompt: str) -> list[int]:
         """Token ids of a one-message conversation. Unlike ``ct_build_initial_tokens`` nothing is cut off
-        from the left: a prompt that is too long ends its episode instead of losing the task's text."""
+        from the left: a prompt that is too long ends its episode instead of losing the task's text.
+        """
         return self.continuous_token_builder.build_initial_tokens(
             [{"role": "user", "content": prompt}]
         )
@@ -123,50 +128,57 @@ class GymStepsAgentLoop(AgentLoopBase):
             stop_reason=output.stop_reason or "stop",
         )
 
-    def _output(self, sample: StepSample, episode: Episode, global_steps: int) -> AgentLoopOutput:
-        metrics = AgentLoopMetrics()
-        if episode.turns_T:
-            turn = episode.turns_T[sample.step_idx]
-            metrics = AgentLoopMetrics(generate_sequences=turn.generate_s, tool_calls=turn.env_s)
+    def _output(
+        self, sample: StepSample, turn: Turn | None, global_steps: int, *, failure: str
+    ) -> AgentLoopOutput:
         wants_log_probs = bool(self.rollout_config.calculate_log_probs)
-        has_log_probs = sample.log_probs_L is not None and wants_log_probs
-        mask = 0 if sample.placeholder else 1
+        has_log_probs = wants_log_probs and sample.log_probs_L is not None
         return AgentLoopOutput(
             prompt_ids=list(sample.prompt_ids_L),
             response_ids=list(sample.response_ids_L),
-            response_mask=[mask] * len(sample.response_ids_L),
+            response_mask=[0 if turn is None else 1] * len(sample.response_ids_L),
             response_logprobs=list(sample.log_probs_L or ()) if has_log_probs else None,
             # verl copies the last output's score to all outputs of a session. Ours are equal already:
             # the return of the episode.
             reward_score=sample.episode_return,
             num_turns=2,
-            metrics=metrics,
-            extra_fields=_extra_fields(sample, global_steps, failure=episode.failure),
+            metrics=AgentLoopMetrics()
+            if turn is None
+            else AgentLoopMetrics(generate_sequences=turn.generate_s, tool_calls=turn.env_s),
+            extra_fields=_extra_fields(sample, global_steps, failure=failure),
         )
 
-    def _fatal_output(
-        self, task_uid: str, session_id: int, global_steps: int, message: str
+    def _masked_output(
+        self, uid: str, session_id: int, global_steps: int, *, failure: str
     ) -> AgentLoopOutput:
-        """A masked row that carries a reason to end the run."""
-        episode = Episode(
-            uid=task_uid,
+        """The row of a session without steps: one token that is not trained on. The session still counts
+        in its group, with return 0; its anchor equals no other.
+        """
+        eos = int(self.tokenizer.eos_token_id)
+        sample = StepSample(
+            uid=uid,
             session_id=session_id,
-            env="",
-            task_id="",
-            seed=0,
-            split="",
-            turns_T=(),
+            step_idx=0,
+            prompt_ids_L=(eos,),
+            response_ids_L=(eos,),
+            log_probs_L=(0.0,),
+            anchor=f"no-step/{uid}/{session_id}",
+            step_reward=0.0,
+            episode_return=0.0,
+            episode_length=0,
+            action_valid=True,  # nothing was said, so nothing is charged
             success=False,
-            failure=f"fatal: {message}",
+            failed=True,
+            weight_version_min=None,
+            weight_version_max=None,
         )
-        output = self._output(episode_to_samples(episode)[0], episode, global_steps)
-        output.extra_fields["fatal"] = message
-        return output
+        return self._output(sample, None, global_steps, failure=failure)
 
 
 def _extra_fields(sample: StepSample, global_steps: int, *, failure: str) -> dict[str, Any]:
     """What travels with a row. ``reward_extra_info`` must exist when a session has several rows: without
-    it verl raises after the episode and drops the session."""
+    it verl raises after the episode and drops the session.
+    """
     return {
         "anchor": sample.anchor,
         "step_reward": sample.step_reward,

@@ -110,9 +110,7 @@ def _check_fatal(sessions: Mapping[tuple[str, int], Row]) -> None:
             )
 
 
-def _check_group_sizes(
-    sessions: Mapping[tuple[str, int], Row], *, num_sessions: int
-) -> None:
+def _check_group_sizes(sessions: Mapping[tuple[str, int], Row], *, num_sessions: int) -> None:
     found: dict[str, set[int]] = defaultdict(set)
     for uid, session_id in sessions:
         found[uid].add(session_id)

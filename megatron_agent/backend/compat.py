@@ -69,6 +69,8 @@ PRIVATE_NAMES: tuple[PrivateName, ...] = (
     ),
     PrivateName(module="verl.utils.config", attribute="validate_config", used_by="launch"),
     PrivateName(
-        module="verl.workers.engine.base", attribute="EngineRegistry._engines", used_by="plugin check"
+        module="verl.workers.engine.base",
+        attribute="EngineRegistry._engines",
+        used_by="plugin check",
     ),
 )

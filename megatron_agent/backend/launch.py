@@ -20,6 +20,8 @@ from megatron_agent.backend.preflight import PLUGIN, found_accelerator_libraries
 
 logger = logging.getLogger(__name__)
 
+RAY_START_ATTEMPTS = 3
+
 
 def run(config: DictConfig, run_dir: Path) -> int:
     """Train.
@@ -36,7 +38,9 @@ def run(config: DictConfig, run_dir: Path) -> int:
         FailureRateError, CreditError: the run could not go on.
     """
     found = found_accelerator_libraries()
-    logger.info("NVIDIA Apex: %s. Transformer Engine: %s.", *(_found(found[name]) for name in found))
+    logger.info(
+        "NVIDIA Apex: %s. Transformer Engine: %s.", *(_found(found[name]) for name in found)
+    )
     set_environment(config, run_dir)
     trainer_name = prepare_for_verl(config)
     with ExitStack() as stack:
@@ -64,6 +68,8 @@ def set_environment(config: DictConfig, run_dir: Path) -> None:
     if device == "cpu":
         os.environ["VERL_PLATFORM"] = "cpu"
         os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
+        # Compiling graphs with a C++ compiler costs minutes here and gains nothing at these sizes.
+        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
         # Ranks and servers share the cores; threads of one would wait for threads of another.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         # All of it stays on this machine; without a name Ray and gloo may pick an address that is down.
@@ -85,7 +91,9 @@ def prepare_for_verl(config: DictConfig) -> str:
         # Our progress line and metrics.jsonl take the place of verl's console dump.
         config.trainer.logger = [name for name in config.trainer.logger if name != "console"]
         config.run.dir = str(Path(str(config.run.dir)).absolute())
-        config.trainer.default_local_dir = str(Path(str(config.trainer.default_local_dir)).absolute())
+        config.trainer.default_local_dir = str(
+            Path(str(config.trainer.default_local_dir)).absolute()
+        )
     return mode if mode.startswith(TRAINER_PREFIX) else TRAINER_PREFIX + mode
 
 
@@ -111,16 +119,32 @@ def start_ray(config: DictConfig, server: PreforkServer | None = None) -> None:
         "TRANSFER_QUEUE_ENABLE",
         "OMP_NUM_THREADS",
         "GLOO_SOCKET_IFNAME",
+        "TORCHDYNAMO_DISABLE",
         "PYTHONPATH",
     )
     env_vars = {name: os.environ[name] for name in inherited if name in os.environ}
-    runtime_env["env_vars"] = {**runtime_env.get("env_vars", {}), **env_vars, **own.get("env_vars", {})}
+    runtime_env["env_vars"] = {
+        **runtime_env.get("env_vars", {}),
+        **env_vars,
+        **own.get("env_vars", {}),
+    }
     if server is not None:
         runtime_env["py_executable"] = str(server.python)
         runtime_env["env_vars"].update(server.environment)
         server.wait_ready()
     init_kwargs.setdefault("log_to_driver", False)
-    ray.init(runtime_env={**own, **runtime_env}, logging_level=logging.WARNING, **init_kwargs)
+    init_kwargs.setdefault("logging_level", logging.WARNING)
+    init_kwargs["runtime_env"] = {**own, **runtime_env}
+    for attempt in range(1, RAY_START_ATTEMPTS + 1):
+        try:
+            ray.init(**init_kwargs)
+            return
+        except Exception as error:
+            # Ray gives its own daemons 30 s, which a busy machine may miss; the number is fixed.
+            if "timed out during startup" not in str(error) or attempt == RAY_START_ATTEMPTS:
+                raise
+            logger.warning("Ray did not come up in 30 s; trying again (%d).", attempt)
+            ray.shutdown()
 
 
 def _train(config: DictConfig, trainer_name: str) -> int:

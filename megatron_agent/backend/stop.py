@@ -41,7 +41,8 @@ class StopSwitch:
     @classmethod
     def install(cls) -> None:
         """Take over the stop signals of this process. Call in the main thread, after ``ray.init``, which
-        installs handlers of its own."""
+        installs handlers of its own.
+        """
         cls._signal = None
         for signum in STOP_SIGNALS:
             signal.signal(signum, cls._handle)

@@ -125,7 +125,8 @@ class AgentTrainerMixin:
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         """Rows must split evenly over mini-batches and data-parallel ranks, no more: verl's own multiple
-        (``ppo_mini_batch_size * rollout.n`` rows) can pad a batch of short episodes to twice its size."""
+        (``ppo_mini_batch_size * rollout.n`` rows) can pad a batch of short episodes to twice its size.
+        """
         return dp_size * self._num_mini_batches()
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:

@@ -82,7 +82,7 @@ def install() -> None:
     _installed = True
 
 
-class cuda_means_cpu(TorchFunctionMode):  # noqa: N801 - used like a function: `with cuda_means_cpu():`
+class cuda_means_cpu(TorchFunctionMode):
     """Context in which torch takes "cuda" for the CPU, on the thread that entered it.
 
     - A device argument that names CUDA names the CPU instead.

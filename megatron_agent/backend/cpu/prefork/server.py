@@ -194,7 +194,9 @@ def main() -> None:
         importlib.import_module(name)
     if threading.active_count() > 1:
         names = [thread.name for thread in threading.enumerate()]
-        raise SystemExit(f"prefork: an import started threads ({names}); they would not survive a fork")
+        raise SystemExit(
+            f"prefork: an import started threads ({names}); they would not survive a fork"
+        )
     gc.collect()
     gc.freeze()  # so that collections in the children do not copy the parent's pages
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
