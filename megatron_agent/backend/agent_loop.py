@@ -1,12 +1,13 @@
 """Hops 3-6 on verl's agent loop: one coroutine per session, one training row per step.
 
 verl calls :meth:`GymStepsAgentLoop.run` once per session of a group. The work is done in
-``megatron_agent.rollout``; here its parts are joined to verl's tokenizer, LLM client and row format.
+``megatron_agent.rollout``; here its parts are joined to verl's tokenizer, LLM client and row
+format.
 
-Nothing that goes wrong inside a session may disappear: verl only logs an exception of ``run`` and drops the
-session, which would leave its group short without a word. So ``run`` always returns rows. A failed episode
-returns the steps it had (its failure is a field of the rows); a failure that must end the run travels in
-``extra_fields["fatal"]`` and the trainer raises it.
+Nothing that goes wrong inside a session may disappear: verl only logs an exception of ``run`` and
+drops the session, which would leave its group short without a word. So ``run`` always returns rows.
+A failed episode returns the steps it had (its failure is a field of the rows); a failure that must
+end the run travels in ``extra_fields["fatal"]`` and the trainer raises it.
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ class GymStepsAgentLoop(AgentLoopBase):
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            # GroupStartError: the group is not a group. Anything else here is a bug of ours or of an
-            # environment's pure functions, not an episode failure: rows of it must not be trained on.
+            # GroupStartError: the group is not a group. Anything else here is a bug of ours or of
+            # an environment's pure functions, not an episode failure: rows of it must not be
+            # trained on.
             logger.exception("Session %s of group %s could not be played.", session_id, uid)
             kind = "group_start" if isinstance(error, GroupStartError) else type(error).__name__
             output = self._masked_output(uid, session_id, global_steps, failure=f"{kind}: {error}")
@@ -104,8 +106,9 @@ class GymStepsAgentLoop(AgentLoopBase):
         )
 
     def _encode(self, prompt: str) -> list[int]:
-        """Token ids of a one-message conversation. Unlike ``ct_build_initial_tokens`` nothing is cut off
-        from the left: a prompt that is too long ends its episode instead of losing the task's text.
+        """Token ids of a one-message conversation. Unlike ``ct_build_initial_tokens`` nothing is
+        cut off from the left: a prompt that is too long ends its episode instead of losing the
+        task's text.
         """
         return self.continuous_token_builder.build_initial_tokens(
             [{"role": "user", "content": prompt}]
@@ -138,8 +141,8 @@ class GymStepsAgentLoop(AgentLoopBase):
             response_ids=list(sample.response_ids_L),
             response_mask=[0 if turn is None else 1] * len(sample.response_ids_L),
             response_logprobs=list(sample.log_probs_L or ()) if has_log_probs else None,
-            # verl copies the last output's score to all outputs of a session. Ours are equal already:
-            # the return of the episode.
+            # verl copies the last output's score to all outputs of a session. Ours are equal
+            # already: the return of the episode.
             reward_score=sample.episode_return,
             num_turns=2,
             metrics=AgentLoopMetrics()
@@ -151,8 +154,8 @@ class GymStepsAgentLoop(AgentLoopBase):
     def _masked_output(
         self, uid: str, session_id: int, global_steps: int, *, failure: str
     ) -> AgentLoopOutput:
-        """The row of a session without steps: one token that is not trained on. The session still counts
-        in its group, with return 0; its anchor equals no other.
+        """The row of a session without steps: one token that is not trained on. The session still
+        counts in its group, with return 0; its anchor equals no other.
         """
         eos = int(self.tokenizer.eos_token_id)
         sample = StepSample(
@@ -176,8 +179,8 @@ class GymStepsAgentLoop(AgentLoopBase):
 
 
 def _extra_fields(sample: StepSample, global_steps: int, *, failure: str) -> dict[str, Any]:
-    """What travels with a row. ``reward_extra_info`` must exist when a session has several rows: without
-    it verl raises after the episode and drops the session.
+    """What travels with a row. ``reward_extra_info`` must exist when a session has several rows:
+    without it verl raises after the episode and drops the session.
     """
     return {
         "anchor": sample.anchor,

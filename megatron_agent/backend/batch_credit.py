@@ -1,7 +1,8 @@
-"""From the rows of a training batch to one advantage per row, with the checks that must not be skipped.
+"""From the rows of a training batch to one advantage per row, with the checks that must not be
+skipped.
 
-No verl in here: the trainer hands over row keys and extra fields as plain Python, so that this can be tested
-in milliseconds.
+No verl in here: the trainer hands over row keys and extra fields as plain Python, so that this can
+be tested in milliseconds.
 """
 
 from __future__ import annotations

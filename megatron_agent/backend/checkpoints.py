@@ -1,8 +1,9 @@
 """Which checkpoints are whole.
 
-verl writes ``global_step_<k>/`` file by file and then a tracker file, both in place. A kill in between leaves
-a folder that looks like a checkpoint. Here a folder counts only with a ``COMPLETE`` file in it, which appears
-by an atomic rename after everything else has been written; anything without it is removed at the next start.
+verl writes ``global_step_<k>/`` file by file and then a tracker file, both in place. A kill in
+between leaves a folder that looks like a checkpoint. Here a folder counts only with a ``COMPLETE``
+file in it, which appears by an atomic rename after everything else has been written; anything
+without it is removed at the next start.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class CheckpointKeeper:
         return self.folder(complete[-1]) if complete else None
 
     def mark_complete(self, step: int) -> None:
-        """Declare the checkpoint of ``step`` whole. Every file is synced to disk before the mark is."""
+        """Declare the checkpoint of ``step`` whole. Every file is synced to disk before the mark
+        is.
+        """
         folder = self.folder(step)
         sizes = {}
         for path in sorted(folder.rglob("*")):
@@ -86,7 +89,8 @@ class CheckpointKeeper:
             return
         complete = [step for step in self.steps() if self.is_complete(step)]
         for step in complete[: -max(1, self.max_to_keep)]:
-            # The mark goes first: a kill half way through leaves a folder that says it is not whole.
+            # The mark goes first: a kill half way through leaves a folder that says it is not
+            # whole.
             (self.folder(step) / COMPLETE).unlink()
             shutil.rmtree(self.folder(step))
 

@@ -1,7 +1,7 @@
 """Every private name of verl that this package touches, in one place.
 
-verl promises none of these. Each entry says who uses it; ``tests/contract/test_verl_names.py`` looks every one
-up, so that a new verl version fails there, by name, and not in the middle of a run.
+verl promises none of these. Each entry says who uses it; ``tests/contract/test_verl_names.py``
+looks every one up, so that a new verl version fails there, by name, and not in the middle of a run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What one agent-loop process keeps between sessions: its environment pool and its episode journal.
 
-verl makes a new agent loop object for each session, inside a Ray actor that lives for the whole run. Pools
-and open files must outlive the sessions, so they hang on this module, one set per process.
+verl makes a new agent loop object for each session, inside a Ray actor that lives for the whole
+run. Pools and open files must outlive the sessions, so they hang on this module, one set per
+process.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ class RolloutResources:
         """The environment pool of this process, started.
 
         Args:
-            config: the run's configuration; reads ``env.{num_workers,reset_timeout_s,step_timeout_s,
-                start_timeout_s}``. ``env.num_workers`` counts the whole machine's worker processes and is
-                divided among the agent-loop processes.
+            config: the run's configuration; reads
+                ``env.{num_workers,reset_timeout_s,step_timeout_s,
+                start_timeout_s}``. ``env.num_workers`` counts the whole machine's worker processes
+                and is divided among the agent-loop processes.
         """
         if cls._pool_lock is None:
             cls._pool_lock = asyncio.Lock()
@@ -49,7 +51,9 @@ class RolloutResources:
 
     @classmethod
     def journal(cls, config: Any) -> EpisodeJournal:
-        """The file that this process appends its episodes to: ``<run.dir>/episodes/<pid>.jsonl``."""
+        """The file that this process appends its episodes to:
+        ``<run.dir>/episodes/<pid>.jsonl``.
+        """
         if cls._journal is None:
             folder = Path(str(config.run.dir)) / "episodes"
             cls._journal = EpisodeJournal(folder / f"{os.uname().nodename}-{os.getpid()}.jsonl")

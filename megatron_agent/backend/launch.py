@@ -1,7 +1,7 @@
 """From a checked configuration to a finished run.
 
-The trainer runs in this process, not in a Ray actor as with ``verl.trainer.main_ppo``: one import of verl
-less, signals arrive where the loop is, and an error ends the command that the user typed.
+The trainer runs in this process, not in a Ray actor as with ``verl.trainer.main_ppo``: one import
+of verl less, signals arrive where the loop is, and an error ends the command that the user typed.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def set_environment(config: DictConfig, run_dir: Path) -> None:
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
         # Ranks and servers share the cores; threads of one would wait for threads of another.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        # All of it stays on this machine; without a name Ray and gloo may pick an address that is down.
+        # All of it stays on this machine; without a name Ray and gloo may pick an address that is
+        # down.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 

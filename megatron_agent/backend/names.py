@@ -1,4 +1,6 @@
-"""Names under which this package registers with verl. No imports: the driver reads them before verl is there."""
+"""Names under which this package registers with verl. No imports: the driver reads them before
+verl is there.
+"""
 
 TRAINER_PREFIX = "agent_"
 """A trainer for verl's mode ``sync`` is registered as ``agent_sync``, and so on."""

@@ -1,11 +1,12 @@
 """The way in: verl imports this module in every process.
 
-Two doors lead here. ``VERL_USE_EXTERNAL_MODULES=megatron_agent.backend.plugin``, which our launcher sets,
-fails loudly. The ``verl.plugins`` entry point, for people who start verl themselves, swallows errors at debug
-level; :mod:`megatron_agent.backend.preflight` finds out.
+Two doors lead here. ``VERL_USE_EXTERNAL_MODULES=megatron_agent.backend.plugin``, which our launcher
+sets, fails loudly. The ``verl.plugins`` entry point, for people who start verl themselves, swallows
+errors at debug level; :mod:`megatron_agent.backend.preflight` finds out.
 
-verl imports us while it is being imported itself, so nothing here may import verl's inner parts. They are
-hooked instead: our trainers register when verl's trainers are first imported, our agent loop when verl's is.
+verl imports us while it is being imported itself, so nothing here may import verl's inner parts.
+They are hooked instead: our trainers register when verl's trainers are first imported, our agent
+loop when verl's is.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def register() -> None:
 
 
 def _fork_spawned_processes() -> None:
-    """In a worker that was forked from the prefork server, let multiprocessing's children be, too."""
+    """In a worker that was forked from the prefork server, let multiprocessing's children be,
+    too.
+    """
     stand_in = os.environ.get(PYTHON_VARIABLE)
     if stand_in and os.path.exists(stand_in):
         multiprocessing.set_executable(stand_in)

@@ -1,7 +1,7 @@
 """Is everything really registered? Asked in the driver and in a Ray worker before a run starts.
 
-verl swallows errors of plugins loaded by entry point, and an unregistered engine or trainer shows only deep
-inside a start-up of minutes. All problems are reported at once.
+verl swallows errors of plugins loaded by entry point, and an unregistered engine or trainer shows
+only deep inside a start-up of minutes. All problems are reported at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def registration_problems(device_name: str, trainer_name: str) -> list[str]:
 
     if get_platform().device_name != device_name:
         problems.append(
-            f"verl chose the platform {get_platform().device_name!r}, the run is for {device_name!r}: "
+            f"verl chose the platform {get_platform().device_name!r}, the run is for "
+            f"{device_name!r}: "
             f"set VERL_PLATFORM={device_name}."
         )
     from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
@@ -64,7 +65,8 @@ def check_registration(problems: list[str], where: str) -> None:
 def found_accelerator_libraries() -> dict[str, bool]:
     """Whether NVIDIA Apex and Transformer Engine can be imported here. Neither is needed.
 
-    The ``apex`` of PyPI is a web toolkit of 2013; NVIDIA's has a module ``apex.multi_tensor_apply``.
+    The ``apex`` of PyPI is a web toolkit of 2013; NVIDIA's has a module
+    ``apex.multi_tensor_apply``.
     """
 
     def importable(name: str) -> bool:

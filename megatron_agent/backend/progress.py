@@ -35,7 +35,8 @@ class ProgressBackend:
     """A logging backend for verl's ``Tracking`` (``log(data, step)``, ``finish()``).
 
     Args:
-        path: ``metrics.jsonl``; lines of steps after ``resumed_step`` are dropped first, since those steps
+        path: ``metrics.jsonl``; lines of steps after ``resumed_step`` are dropped first, since
+            those steps
             are about to be taken again.
         resumed_step: the step of the loaded checkpoint, 0 for a fresh run.
         num_steps: total steps of the run, for the display.

@@ -1,7 +1,7 @@
 """Stopping a run from outside: finish the step, write a checkpoint, leave.
 
-The first SIGINT or SIGTERM asks; the trainer looks between two steps. A second signal ends at once, as
-somebody who presses Ctrl-C twice means it. SIGUSR1 asks too: Slurm sends it before a time limit.
+The first SIGINT or SIGTERM asks; the trainer looks between two steps. A second signal ends at once,
+as somebody who presses Ctrl-C twice means it. SIGUSR1 asks too: Slurm sends it before a time limit.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class StopSwitch:
 
     @classmethod
     def install(cls) -> None:
-        """Take over the stop signals of this process. Call in the main thread, after ``ray.init``, which
-        installs handlers of its own.
+        """Take over the stop signals of this process. Call in the main thread, after ``ray.init``,
+        which installs handlers of its own.
         """
         cls._signal = None
         for signum in STOP_SIGNALS:

@@ -1,13 +1,14 @@
 """Hops 7-9 on verl's V1 trainers: credit, mini-batches, progress, checkpoints.
 
-One mix-in carries everything and is laid over each of verl's trainers, so that all modes behave alike. Users
-write verl's own mode (``trainer.v1.trainer_mode=sync``); the launcher asks for the registered name
-(``agent_sync``). verl compares that string with "sync" in many places, so the mix-in puts the base mode back
-before verl's constructor reads it.
+One mix-in carries everything and is laid over each of verl's trainers, so that all modes behave
+alike. Users write verl's own mode (``trainer.v1.trainer_mode=sync``); the launcher asks for the
+registered name (``agent_sync``). verl compares that string with "sync" in many places, so the
+mix-in puts the base mode back before verl's constructor reads it.
 
-Credit enters through verl's estimator registry: the trainer computes one number per row, where it can see
-row keys and extra fields, and the registered estimator ``agent_credit`` spreads it over the response tokens.
-So verl's own code around it (KL metrics, rollout correction, writing back) runs unchanged.
+Credit enters through verl's estimator registry: the trainer computes one number per row, where it
+can see row keys and extra fields, and the registered estimator ``agent_credit`` spreads it over the
+response tokens. So verl's own code around it (KL metrics, rollout correction, writing back) runs
+unchanged.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def spread_row_credit(
         Advantages and returns, both (N, L) and equal: there is no value function here.
 
     Raises:
-        RuntimeError: outside of :meth:`AgentTrainerMixin._compute_advantage`, which sets the credit.
+        RuntimeError: outside of :meth:`AgentTrainerMixin._compute_advantage`, which sets the
+        credit.
     """
     advantage_N = _advantage_N.get()
     if advantage_N is None:
@@ -68,10 +70,10 @@ def spread_row_credit(
 class AgentTrainerMixin:
     """Step-level credit and run-keeping over a verl V1 trainer.
 
-    Mini-batches: ``actor.ppo_mini_batch_size`` counts **task groups**, as in verl, where one prompt gives
-    ``rollout.n`` rows. Here a group gives ``rollout.n`` episodes of any length. The rows of a mini-batch
-    follow the length of the episodes; the number of optimizer steps per iteration does not: it is
-    ``data.train_batch_size / actor.ppo_mini_batch_size * actor.ppo_epochs``.
+    Mini-batches: ``actor.ppo_mini_batch_size`` counts **task groups**, as in verl, where one prompt
+    gives ``rollout.n`` rows. Here a group gives ``rollout.n`` episodes of any length. The rows of a
+    mini-batch follow the length of the episodes; the number of optimizer steps per iteration does
+    not: it is ``data.train_batch_size / actor.ppo_mini_batch_size * actor.ppo_epochs``.
     """
 
     base_mode: str
@@ -124,13 +126,16 @@ class AgentTrainerMixin:
         return max(1, int(self.config.data.train_batch_size) // int(actor.ppo_mini_batch_size))
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
-        """Rows must split evenly over mini-batches and data-parallel ranks, no more: verl's own multiple
-        (``ppo_mini_batch_size * rollout.n`` rows) can pad a batch of short episodes to twice its size.
+        """Rows must split evenly over mini-batches and data-parallel ranks, no more: verl's own
+        multiple (``ppo_mini_batch_size * rollout.n`` rows) can pad a batch of short episodes to
+        twice its size.
         """
         return dp_size * self._num_mini_batches()
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """Credit by the method in ``algorithm.adv_estimator``; verl's own estimators for other names."""
+        """Credit by the method in ``algorithm.adv_estimator``; verl's own estimators for other
+        names.
+        """
         if self.config.algorithm.adv_estimator != ESTIMATOR_NAME:
             return super()._compute_advantage(batch, metrics)  # type: ignore[misc]
         data = tq.kv_batch_get(
@@ -164,9 +169,9 @@ class AgentTrainerMixin:
     def _mini_batch_rows(self, section: str, batch: KVBatchMeta) -> Iterator[None]:
         """Let verl cut ``batch`` into :meth:`_num_mini_batches` equal parts.
 
-        verl reads ``<section>.ppo_mini_batch_size * rollout.n`` rows; for the length of the call both keys
-        hold values whose product is the number of rows wanted. The worker processes have their own copy
-        of the configuration and get the product with the batch.
+        verl reads ``<section>.ppo_mini_batch_size * rollout.n`` rows; for the length of the call
+        both keys hold values whose product is the number of rows wanted. The worker processes have
+        their own copy of the configuration and get the product with the batch.
         """
         node: Any = self.config
         for part in section.split("."):
@@ -185,7 +190,9 @@ class AgentTrainerMixin:
     # -- checkpoints -------------------------------------------------------------------------------
 
     def _save_checkpoint(self) -> None:
-        """verl's checkpoint, then the mark that makes it one: a folder without the mark is never loaded."""
+        """verl's checkpoint, then the mark that makes it one: a folder without the mark is never
+        loaded.
+        """
         super()._save_checkpoint()  # type: ignore[misc]
         self.checkpoints.mark_complete(self.global_steps)
         self.checkpoints.prune()

@@ -1,11 +1,12 @@
 """A module named ``sgl_kernel`` for machines without a GPU.
 
 Replaces: SGLang's CUDA kernel library (wheel ``sglang-kernel``).
-Why: SGLang imports names from it at module level, also on a CPU, and its shared objects need ``libcuda``.
-With names that resolve and raise only when called, SGLang takes its native PyTorch paths.
+Why: SGLang imports names from it at module level, also on a CPU, and its shared objects need
+``libcuda``. With names that resolve and raise only when called, SGLang takes its native PyTorch
+paths.
 
-The stand-in is a finder at the end of ``sys.meta_path``: where the real library is installed, the real one
-is found first and nothing changes.
+The stand-in is a finder at the end of ``sys.meta_path``: where the real library is installed, the
+real one is found first and nothing changes.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class _StandInFinder(MetaPathFinder, Loader):
 
 
 def install() -> None:
-    """Make ``import sgl_kernel`` work in this process. Does nothing where the real library is installed."""
+    """Make ``import sgl_kernel`` work in this process. Does nothing where the real library is
+    installed.
+    """
     if any(isinstance(finder, _StandInFinder) for finder in sys.meta_path):
         return
     if NAME in sys.modules or importlib.util.find_spec(NAME) is not None:

@@ -1,12 +1,15 @@
 """SGLang on a machine without a GPU: what has to be different, and nothing more.
 
-Three things are replaced, each when SGLang imports the module concerned, so that processes without SGLang pay
-nothing:
+Three things are replaced, each when SGLang imports the module concerned, so that processes without
+SGLang pay nothing:
 
 * ``sgl_kernel``, the CUDA kernel library, by a stand-in (:mod:`sgl_kernel_standin`).
-* ``sglang.srt.utils.patch_torch.monkey_patch_torch_reductions`` by nothing. It rewrites how tensors are
-  pickled so that CUDA handles carry a device's UUID, and fails on CPU tensors, which have no such slot.
-* the two functions that SGLang runs in child processes, by :mod:`sglang_process`, which sets these hooks in
+* ``sglang.srt.utils.patch_torch.monkey_patch_torch_reductions`` by nothing. It rewrites how tensors
+  are
+  pickled so that CUDA handles carry a device's UUID, and fails on CPU tensors, which have no such
+  slot.
+* the two functions that SGLang runs in child processes, by :mod:`sglang_process`, which sets these
+  hooks in
   the child too (a spawned child imports SGLang before it would import verl).
 """
 

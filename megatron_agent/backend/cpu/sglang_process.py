@@ -1,7 +1,7 @@
 """What SGLang's child processes run on a CPU: hooks first, then SGLang's own function.
 
-A spawned child finds its target by importing this module, so the hooks below are in place before anything
-of SGLang is imported.
+A spawned child finds its target by importing this module, so the hooks below are in place before
+anything of SGLang is imported.
 """
 
 from __future__ import annotations

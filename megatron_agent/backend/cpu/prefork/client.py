@@ -1,10 +1,12 @@
 """Stands in for ``python``: asks the server for a process and lives exactly as long as it.
 
-Run by the script that :mod:`launch` writes, with ``-I -S``: no site-packages, nothing but the standard
-library. Whoever started us sees our pid, waits for us, signals us; so signals are passed on and the exit
-status is the worker's. If we are killed, the server sees our end of the socket close and kills the worker.
+Run by the script that :mod:`launch` writes, with ``-I -S``: no site-packages, nothing but the
+standard library. Whoever started us sees our pid, waits for us, signals us; so signals are passed
+on and the exit status is the worker's. If we are killed, the server sees our end of the socket
+close and kills the worker.
 """
 
+import contextlib
 import os
 import signal
 import socket
@@ -18,6 +20,7 @@ FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signa
 
 
 def main() -> int:
+    """Ask for the process, wait for it, and return its exit code."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(os.environ[protocol.SOCKET_VARIABLE])
@@ -33,10 +36,8 @@ def main() -> int:
         return 1
 
     def forward(signum: int, _frame: object) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signum)
-        except ProcessLookupError:
-            pass
 
     for signum in FORWARDED:
         signal.signal(signum, forward)

@@ -26,8 +26,8 @@ PRELOAD = (
     "sglang.srt.models.registry",
     "verl.trainer.ppo.v1",
 )
-"""What the processes of a run import, together about 30 s of CPU time. Megatron is not among them: it needs
-the CUDA stand-ins, which only trainer processes get."""
+"""What the processes of a run import, together about 30 s of CPU time. Megatron is not among them:
+it needs the CUDA stand-ins, which only trainer processes get."""
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """What client and server say over a Unix socket. Standard library only: the client imports this.
 
 Client to server: one frame, a 4-byte length and JSON ``{argv, env, cwd, fds}``, with the open file
-descriptors attached (SCM_RIGHTS) in the order of ``fds``. Server to client: two 4-byte integers, the pid
-when the process exists and its wait status when it has ended. If either side hangs up, the other knows.
+descriptors attached (SCM_RIGHTS) in the order of ``fds``. Server to client: two 4-byte integers,
+the pid when the process exists and its wait status when it has ended. If either side hangs up, the
+other knows.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def open_descriptors() -> list[int]:
 def send_request(
     connection: socket.socket, argv: Sequence[str], env: dict[str, str], cwd: str, fds: list[int]
 ) -> None:
+    """Ask for a process; `fds` travel as descriptors, the rest as JSON."""
     payload = json.dumps({"argv": list(argv), "env": env, "cwd": cwd, "fds": fds}).encode()
     socket.send_fds(connection, [_INT.pack(len(payload))], fds)
     connection.sendall(payload)
@@ -52,6 +54,7 @@ def receive_request(connection: socket.socket) -> tuple[dict[str, Any], list[int
 
 
 def send_int(connection: socket.socket, value: int) -> None:
+    """Send one 4-byte integer."""
     connection.sendall(_INT.pack(value))
 
 

@@ -1,12 +1,12 @@
 """The process that imports once and forks many times.
 
-Usage: ``python -m megatron_agent.backend.cpu.prefork.server SOCKET MODULE [MODULE ...]``. It imports the
-modules, then answers requests on the socket. It ends, and takes everything it forked with it, when its
-standard input closes: that is, when the launcher ends, however it ends.
+Usage: ``python -m megatron_agent.backend.cpu.prefork.server SOCKET MODULE [MODULE ...]``. It
+imports the modules, then answers requests on the socket. It ends, and takes everything it forked
+with it, when its standard input closes: that is, when the launcher ends, however it ends.
 
-The server stays single-threaded (a fork copies one thread only). Libraries whose threads survive a fork by
-their own doing, such as pyarrow's allocator, are fine; others would show up as hangs, so the number of
-Python threads is checked before it answers.
+The server stays single-threaded (a fork copies one thread only). Libraries whose threads survive a
+fork by their own doing, such as pyarrow's allocator, are fine; others would show up as hangs, so
+the number of Python threads is checked before it answers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class _Server:
         """Answer until told to end.
 
         Returns:
-            In a forked child: its request and descriptors. In the server: None, when it is time to end.
+            In a forked child: its request and descriptors. In the server: None, when it is time to
+            end.
         """
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_read, False)
@@ -105,7 +106,9 @@ class _Server:
         return None
 
     def _client_gone(self, pid: int) -> None:
-        """Clients never speak after their request: readable means closed, so the client was killed."""
+        """Clients never speak after their request: readable means closed, so the client was
+        killed.
+        """
         connection = self.clients.get(pid)
         if connection is not None:
             self.selector.unregister(connection)
@@ -136,7 +139,9 @@ class _Server:
 
 
 def become(request: dict[str, Any], descriptors: Sequence[int]) -> None:
-    """Turn this freshly forked process into the one that was asked for, up to running its program."""
+    """Turn this freshly forked process into the one that was asked for, up to running its
+    program.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -158,7 +163,9 @@ def become(request: dict[str, Any], descriptors: Sequence[int]) -> None:
 
 
 def run_program(argv: Sequence[str]) -> None:
-    """Run what follows ``python`` on a command line: ``[options] -c CODE | -m MODULE | FILE [args]``."""
+    """Run what follows ``python`` on a command line: ``[options] -c CODE | -m MODULE | FILE
+    [args]``.
+    """
     arguments = list(argv)
     while arguments and arguments[0].startswith("-") and arguments[0] not in ("-c", "-m"):
         option = arguments.pop(0)
@@ -184,7 +191,7 @@ def run_program(argv: Sequence[str]) -> None:
         sys.argv = [filename, *arguments]
         sys.path.insert(0, os.path.dirname(os.path.abspath(filename)))
         main.__file__ = filename
-    exec(compile(source, filename, "exec"), main.__dict__)
+    exec(compile(source, filename, "exec"), main.__dict__)  # noqa: S102 - what `python` does
 
 
 def main() -> None:
