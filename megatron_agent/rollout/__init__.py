@@ -1,5 +1,6 @@
 """Hops 2 to 6: groups of environments, episodes, and the rows they become. No verl, Ray or torch.
 
-In the order of the data: `env_pool` (with `worker_process`, `env_worker`, `wire`, `pool_stats`),
-`memory`, `episode`, `samples`; beside it `failures` and `journal`.
+In the order of the data: `env_pool` (with `group_starts`, `worker_count`, `pool_stats`, and below
+it `worker_process`, `wire`, `env_worker`), `memory`, `parts`, `episode`, `samples`; beside these
+`failures` and `journal`.
 """

@@ -20,14 +20,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envs.base import Observation, StepOutcome
-from megatron_agent.anchors import anchor_digest
 from megatron_agent.errors import ConfigError, EnvError, GroupStartError
+from megatron_agent.rollout.group_starts import GroupStarts
 from megatron_agent.rollout.pool_stats import PoolStats
+from megatron_agent.rollout.worker_count import check_num_workers
 from megatron_agent.rollout.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
@@ -35,19 +35,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-MAX_WORKERS_PER_CPU = 4
-WORKER_MEMORY_BYTES = 100 * 2**20
-"""What a worker with a light environment takes; heavy ones (a JVM, a product catalogue) take
-more."""
-
-_MAX_GROUPS_REMEMBERED = 10_000
-
 
 class EnvPool:
     """Worker processes full of environments, used inside one asyncio loop.
 
     Args:
-        num_workers: worker processes; at most `MAX_WORKERS_PER_CPU` for each CPU of this machine.
+        num_workers: worker processes; checked against this machine by
+            `megatron_agent.rollout.worker_count.check_num_workers`.
         reset_timeout_s: deadline for one ``reset``, which also loads the environment's libraries.
         step_timeout_s: deadline for one ``step`` (and one ``close``).
         start_timeout_s: deadline for a worker process to come up.
@@ -90,7 +84,7 @@ class EnvPool:
         ]
         self._num_open = dict.fromkeys(range(num_workers), 0)
         self._num_sessions = 0
-        self._group_starts: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._group_starts = GroupStarts()
         self.counters = PoolStats()
 
     async def start(self) -> None:
@@ -152,19 +146,13 @@ class EnvPool:
         self._num_open[worker_id] -= 1
 
     def _check_group_start(self, session: EnvSession, observation: Observation) -> None:
-        task = session.task
-        who = f"session {session.session_id} (env {task.env!r}, seed {task.seed})"
-        digest = anchor_digest(observation.anchor)
-        first_digest, first_who = self._group_starts.setdefault(session.group_id, (digest, who))
-        if len(self._group_starts) > _MAX_GROUPS_REMEMBERED:
-            self._group_starts.popitem(last=False)
-        if digest != first_digest:
-            self.counters.num_group_start_errors += 1
-            raise GroupStartError(
-                f"group {session.group_id!r}: {first_who} and {who} must start in the same state, "
-                f"but their anchors differ ({first_digest[:8]} and {digest[:8]}). Give the group "
-                f"one task, and make the environment's reset depend on the seed and options alone."
+        try:
+            self._group_starts.check(
+                session.group_id, session.session_id, session.task, observation.anchor
             )
+        except GroupStartError:
+            self.counters.num_group_start_errors += 1
+            raise
 
 
 class EnvSession:
@@ -240,40 +228,3 @@ class EnvSession:
 
     def _who(self) -> str:
         return f"{self.task.env} (seed {self.task.seed}, session {self.session_id})"
-
-
-def check_num_workers(num_workers: int) -> None:
-    """Check a worker count against this machine; a tight fit in memory is only logged.
-
-    Raises:
-        ConfigError: fewer than one, or more than `MAX_WORKERS_PER_CPU` for each CPU.
-    """
-    if not isinstance(num_workers, int) or num_workers < 1:
-        raise ConfigError("env.num_workers", "must be an integer >= 1", num_workers, "Use 2.")
-    num_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    limit = MAX_WORKERS_PER_CPU * (num_cpus or 1)
-    if num_workers > limit:
-        raise ConfigError(
-            "env.num_workers",
-            f"must be at most {limit} ({MAX_WORKERS_PER_CPU} for each of {num_cpus} CPUs here)",
-            num_workers,
-            "A worker holds many environments; lower it.",
-        )
-    available = _available_memory_bytes()
-    if available is not None and num_workers * WORKER_MEMORY_BYTES > available:
-        _log.warning(
-            "env.num_workers=%d may need %.1f GB and %.1f GB are free; lower it if workers die.",
-            num_workers,
-            num_workers * WORKER_MEMORY_BYTES / 1e9,
-            available / 1e9,
-        )
-
-
-def _available_memory_bytes() -> int | None:
-    meminfo = Path("/proc/meminfo")
-    if not meminfo.exists():
-        return None
-    for line in meminfo.read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None

@@ -13,8 +13,7 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from envs.base import Observation, ParsedAction, PastStep, PromptContext, StepOutcome
 from megatron_agent.anchors import anchor_digest
@@ -24,16 +23,12 @@ from megatron_agent.errors import (
     GroupStartError,
     PromptTooLongError,
 )
+from megatron_agent.rollout.parts import Behaviour, Encode, Generate, Session
 from megatron_agent.types import Episode, Generation, Turn
 
 if TYPE_CHECKING:
     from megatron_agent.rollout.memory import Memory
     from megatron_agent.tasks import EnvTask
-
-Encode = Callable[[str], Awaitable[list[int]] | list[int]]
-"""User message to prompt ids, chat template included."""
-Generate = Callable[[Sequence[int], str], Awaitable[Generation]]
-"""``(prompt ids, request id)`` to a sampled response; the request id is the row key of the step."""
 
 ENV_REFUSED = "env_refused"
 """Reason of an action that parsed well and that the environment did not accept."""
@@ -44,26 +39,6 @@ _FAILURE_KINDS: tuple[tuple[type[Exception], str], ...] = (
     (EnvError, "env_error"),
 )
 _MAX_FAILURE_CHARS = 500
-
-
-class Session(Protocol):
-    """One environment for one episode; see `megatron_agent.rollout.env_pool.EnvSession`."""
-
-    async def reset(self) -> Observation: ...
-
-    async def step(self, action: str) -> StepOutcome: ...
-
-    async def close(self) -> None: ...
-
-
-class Behaviour(Protocol):
-    """The part of an `envs.registry.EnvSpec` that an episode needs."""
-
-    @property
-    def build_prompt(self) -> Callable[[PromptContext], str]: ...
-
-    @property
-    def project(self) -> Callable[[str, Sequence[str]], ParsedAction]: ...
 
 
 async def run_episode(

@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 from megatron_agent.errors import ConfigError, EnvError, GroupStartError
-from megatron_agent.rollout import env_pool
-from megatron_agent.rollout.env_pool import EnvPool, EnvSession, check_num_workers
+from megatron_agent.rollout import worker_count
+from megatron_agent.rollout.env_pool import EnvPool, EnvSession
+from megatron_agent.rollout.group_starts import GroupStarts
 from megatron_agent.rollout.wire import MAX_FRAME_BYTES
+from megatron_agent.rollout.worker_count import check_num_workers
 from megatron_agent.tasks import EnvTask
 
 pytestmark = pytest.mark.unit
@@ -111,16 +113,13 @@ def test_an_environment_that_ignores_its_seed_is_noticed(troublemaker: str):
     with_pool(body)
 
 
-def test_groups_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(env_pool, "_MAX_GROUPS_REMEMBERED", 2)
-
-    async def body(pool: EnvPool) -> None:
-        for group in ("a", "b", "c"):
-            session = await pool.open_session(a_task(), group, 0)
-            await session.reset()
-        assert list(pool._group_starts) == ["b", "c"]
-
-    with_pool(body)
+def test_a_group_long_gone_is_forgotten():
+    starts = GroupStarts(max_groups=2)
+    for group_id in ("a", "b", "c"):
+        starts.check(group_id, 0, a_task(), anchor="here")
+    starts.check("a", 0, a_task(), anchor="there")
+    with pytest.raises(GroupStartError, match="group 'c'"):
+        starts.check("c", 1, a_task(), anchor="there")
 
 
 def test_an_environment_that_hangs_is_killed_and_replaced_in_time(troublemaker: str):
@@ -404,7 +403,7 @@ def test_more_workers_than_the_machine_can_run_are_refused():
 def test_a_tight_fit_in_memory_is_said(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(env_pool, "_available_memory_bytes", lambda: 1_000_000)
+    monkeypatch.setattr(worker_count, "_available_memory_bytes", lambda: 1_000_000)
     check_num_workers(1)
     assert "env.num_workers=1 may need 0.1 GB" in caplog.text
 
