@@ -58,13 +58,13 @@ def parse_think_action(
 
 
 def format_response(action: str) -> str:
-    """A response that says ``action``, as a demonstration for supervised learning.
+    """The shortest valid response that says ``action``, as a demonstration for learning from.
 
     Example:
         >>> format_response("left")
-        '<think>go left</think><action>left</action>'
+        '<think></think><action>left</action>'
     """
-    return f"<think>go {action}</think><action>{action}</action>"
+    return f"<think></think><action>{action}</action>"
 
 
 def _match(said: str, admissible: Sequence[str]) -> str | None:

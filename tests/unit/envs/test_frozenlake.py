@@ -191,7 +191,7 @@ def test_the_prompt_without_history_has_no_past():
 def test_the_corpus_holds_prompts_and_responses_of_every_size():
     texts = list(corpus())
     assert len(texts) > 300
-    assert "<think>go up</think><action>up</action>" in texts
+    assert "<think></think><action>up</action>" in texts
     assert any("row 7 column" in text for text in texts)
 
 
