@@ -19,7 +19,7 @@ from hydra.core.singleton import Singleton
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from megatron_agent.config.findings import Findings
+from megatron_agent.config.findings import ConfigProblemsError, Findings
 from megatron_agent.config.overrides import (
     CONFIGS_DIR,
     DEFAULT_ROOT,
@@ -32,6 +32,7 @@ from megatron_agent.config.overrides import (
 )
 from megatron_agent.config.values import ConfigValues
 from megatron_agent.config.verl_tree import verl_config_dir
+from megatron_agent.errors import ConfigError
 
 
 def compose_config(
@@ -68,10 +69,15 @@ def compose_config(
         config = _compose(root, [*groups, *map(hydra_line, settings)])
     except HydraException:
         config = _compose_what_applies(root, groups, settings, collected)
+    # Resolvers do not travel into Ray processes, so interpolations end here.
+    try:
+        plain = as_plain(config)
+    except ConfigError as error:
+        # Nothing can be checked on values that do not exist: tell what is known so far.
+        raise ConfigProblemsError([*collected.problems, error]) from error
     if findings is None:
         collected.raise_if_any()
-    # Resolvers do not travel into Ray processes, so interpolations end here.
-    resolved = OmegaConf.create(dict(as_plain(config)))
+    resolved = OmegaConf.create(dict(plain))
     OmegaConf.set_struct(resolved, True)
     return resolved
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
 from megatron_agent.config.settings import ACTOR_KEY, PENALTY_KEY, PENALTY_KEYS, AgentSettings
 
@@ -34,8 +34,5 @@ def split_config(config: DictConfig) -> tuple[DictConfig, AgentSettings]:
         actor.pop(key, None)
     moved = {"enabled": penalty.enabled, "coef": penalty.coef, "mode": penalty.mode}
     OmegaConf.update(verl_config, PENALTY_KEY, moved)
-    # verl switches between its base modes and fills in values while it starts.
     OmegaConf.set_struct(verl_config, True)
-    with open_dict(verl_config):
-        verl_config.pop("cluster", None)
     return verl_config, settings

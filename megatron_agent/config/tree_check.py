@@ -12,11 +12,20 @@ from megatron_agent.config.settings import ACTOR_KEY, PENALTY_KEY, PENALTY_KEYS
 from megatron_agent.config.values import MISSING, ConfigValues, leaf_items
 from megatron_agent.config.verl_tree import target_fields, verl_defaults
 
-OWN_SECTIONS: tuple[str, ...] = ("env", "run", "algorithm.gigpo", PENALTY_KEY)
-"""Sections read by `read_agent_settings`, which checks them itself."""
+CHECKED_WITH_SETTINGS: tuple[str, ...] = (
+    "env",
+    "run",
+    "algorithm.adv_estimator",
+    "algorithm.gamma",
+    "algorithm.gigpo",
+    "algorithm.norm_adv_by_std_in_grpo",
+    PENALTY_KEY,
+)
+"""Keys and sections that `read_agent_settings` checks."""
 
 OWN_KEYS: Mapping[str, Any] = {
     "cluster.data_parallel_size": int,
+    "cluster.prefork": bool,
     # Seconds between looks for finished episodes; verl has 2.0 in its code.
     "trainer.poll_interval_s": float,
     "trainer.max_ckpt_to_keep": int | None,
@@ -51,7 +60,7 @@ def _check_node(
     fields = target_fields(target) if target else None
     for name, value in node.items():
         key = f"{prefix}.{name}" if prefix else str(name)
-        if key in OWN_SECTIONS or is_free_form(key):
+        if key in CHECKED_WITH_SETTINGS or is_free_form(key):
             continue
         if key in OWN_KEYS:
             _check_type(key, value, OWN_KEYS[key], findings)

@@ -20,7 +20,7 @@ FILE_KEYS: dict[str, str] = {"data.train_files": "train", "data.val_files": "eva
 
 
 def generated_file(values: ConfigValues, key: str) -> Path | None:
-    """Where the task list behind ``key`` is generated, or None when the user brings another file."""
+    """Where the task list behind ``key`` is generated; None when the user brings another file."""
     run_dir = values.text("run.dir")
     if run_dir is None:
         return None

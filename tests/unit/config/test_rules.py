@@ -1,0 +1,202 @@
+"""Every rule on values: what breaks it, and what the message says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from megatron_agent.config import Findings
+from megatron_agent.tasks import generate_tasks, write_tasks
+
+pytestmark = pytest.mark.unit
+
+Messages = Callable[..., list[str]]
+
+ACTOR = "actor_rollout_ref.actor"
+ROLLOUT = "actor_rollout_ref.rollout"
+MEGATRON = f"{ACTOR}.megatron"
+
+
+def assert_one(messages: list[str], pattern: str) -> None:
+    found = [message for message in messages if re.search(pattern, message)]
+    assert len(found) == 1, f"{pattern!r} not once in {messages}"
+
+
+def test_the_default_configuration_is_fine(findings_of: Callable[..., Findings]) -> None:
+    findings = findings_of()
+    assert findings.problems == []
+    assert findings.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        # our keys: types, bounds, choices
+        ("algorithm.gamma=-0.5", r"algorithm.gamma must be in \[0, 1\], got -0.5. Use 0.95."),
+        ("algorithm.gamma=1.5", r"algorithm.gamma must be in \[0, 1\], got 1.5"),
+        ("algorithm.gamma=nan", r"algorithm.gamma must be in \[0, 1\], got nan"),
+        ("algorithm.gamma=high", r"algorithm.gamma must be a number, got 'high'"),
+        ("env.max_steps=0", r"env.max_steps must be >= 1, got 0. Allow at least one step."),
+        ("env.max_steps=2.5", r"env.max_steps must be an integer, got 2.5"),
+        ("env.history_length=-1", r"env.history_length must be >= 0, got -1"),
+        ("env.rollout.n=0", r"env.rollout.n must be >= 1, got 0. Use a group size such as 8."),
+        ("env.step_timeout_s=0", r"env.step_timeout_s must be > 0, got 0"),
+        ("env.max_failure_rate=2", r"env.max_failure_rate must be in \[0, 1\], got 2"),
+        ("env.options=4", r"env.options must be a mapping, got 4"),
+        ("env.tasks.num_train=0", r"env.tasks.num_train must be >= 1, got 0"),
+        ("algorithm.gigpo.mode=mean_std", r"mode must be one of .*Did you mean 'mean_std_norm'"),
+        ("algorithm.gigpo.similarity_thresh=0", r"similarity_thresh must be in \(0, 1\], got 0"),
+        ("algorithm.gigpo.step_advantage_w=-1", r"step_advantage_w must be >= 0, got -1"),
+        ("algorithm.gigpo.enable_similarity=true", r"enable_similarity must be false"),
+        (f"{ACTOR}.invalid_action_penalty_coef=-1", rf"{ACTOR}.\w+_coef must be >= 0, got -1"),
+        (f"{ACTOR}.use_invalid_action_penalty=1", rf"{ACTOR}.use_\w+ must be true or false, got 1"),
+        (f"{ACTOR}.invalid_action_penalty_mode=x", rf"{ACTOR}.\w+_mode must be one of separate"),
+        ("algorithm.adv_estimator=gigpoo", r"adv_estimator must be one of .*Did you mean 'gigpo'"),
+        ("algorithm.use_kl_in_reward=true", r"algorithm.use_kl_in_reward must be false"),
+        # groups and batches
+        (f"{ROLLOUT}.n=4", r"rollout.n must equal env.rollout.n \(8\), got 4"),
+        ("data.train_batch_size=0", r"data.train_batch_size must be >= 1, got 0. Use 8."),
+        (f"{ACTOR}.ppo_mini_batch_size=3", r"ppo_mini_batch_size must divide .* got 3. Use 2."),
+        (f"{ACTOR}.use_dynamic_bsz=false", r"actor.use_dynamic_bsz must be true"),
+        (f"{ACTOR}.ppo_max_token_len_per_gpu=100", r"must hold one row .*280 tokens\), got 100"),
+        ("env.tasks.num_train=4", r"data.train_batch_size must be <= the number of training tasks"),
+        # layout
+        (f"{MEGATRON}.tensor_model_parallel_size=0", r"tensor_model_parallel_size must be >= 1"),
+        (f"{MEGATRON}.tensor_model_parallel_size=3", r"the model's num_attention_heads"),
+        (f"{MEGATRON}.tensor_model_parallel_size=3", r"the model's vocab_size \(512\)"),
+        (f"{MEGATRON}.tensor_model_parallel_size=3", r"be a multiple of num_key_value_heads \(2\)"),
+        (f"{MEGATRON}.pipeline_model_parallel_size=4", r"the model's num_hidden_layers \(2\)"),
+        ("trainer.n_gpus_per_node=3", r"n_gpus_per_node times .*\(2 x 1 x 1 = 2\), got 3"),
+        (f"{ROLLOUT}.tensor_model_parallel_size=4", r"divide the number of devices \(2\), got 4"),
+        (f"{ROLLOUT}.tensor_model_parallel_size=2", r"must be 1 on a CPU.*got 2"),
+        # lengths
+        ("data.max_prompt_length=0", r"data.max_prompt_length must be >= 1, got 0"),
+        ("data.max_response_length=900", r"the model's max_position_embeddings \(1024\)"),
+        (f"{ROLLOUT}.engine_kwargs.sglang.max_total_tokens=200", r"max_total_tokens \(200\)"),
+        # the loop
+        ("trainer.total_training_steps=0", r"trainer.total_training_steps must be >= 1, got 0"),
+        ("trainer.test_freq=0", r"test_freq must be >= 1, or -1 for never, got 0"),
+        ("trainer.max_ckpt_to_keep=0", r"trainer.max_ckpt_to_keep must be >= 1, or null"),
+        ("trainer.poll_interval_s=0", r"trainer.poll_interval_s must be > 0, got 0"),
+        (f"{ACTOR}.optim.lr=-1", r"actor.optim.lr must be >= 0, got -1. Drop the sign."),
+        (f"{ROLLOUT}.temperature=0", r"rollout.temperature must be > 0"),
+        (f"{ROLLOUT}.name=vllm", r"rollout.name must be 'sglang' .*got 'vllm'"),
+        ("trainer.v1.trainer_mode=synk", r"trainer_mode must be one of .*Did you mean 'sync'"),
+        # the environment
+        ("env.env_name=frozenlak", r"env_name must .*got 'frozenlak'. Did you mean 'frozenlake'"),
+        ("env.options.size=99", r"env.options must suit frozenlake .*'size'.* from 4 to 8"),
+        ("env.options.sise=4", r"env.options must suit frozenlake .*Did you mean 'size'"),
+    ],
+)  # fmt: skip
+def test_a_broken_rule_names_key_rule_and_value(
+    problems_of: Messages, override: str, message: str
+) -> None:
+    assert_one(problems_of(override), message)
+
+
+def test_two_weights_of_zero_are_refused(problems_of: Messages) -> None:
+    messages = problems_of(
+        "algorithm.gigpo.step_advantage_w=0", "algorithm.gigpo.episode_advantage_w=0"
+    )
+    assert_one(messages, "step_advantage_w must not be 0 together with")
+
+
+@pytest.mark.parametrize("root", ["gigpo", "grpo"])
+def test_a_group_of_one_is_a_warning(findings_of: Callable[..., Findings], root: str) -> None:
+    findings = findings_of("env.rollout.n=1", root=root)
+    assert findings.problems == []
+    assert_one(findings.warnings, f"env.rollout.n is 1: {root} compares the members of a group")
+
+
+def test_devices_follow_the_parallel_sizes_on_a_cpu(findings_of: Callable[..., Findings]) -> None:
+    sizes = (
+        f"{MEGATRON}.tensor_model_parallel_size=1",
+        f"{MEGATRON}.pipeline_model_parallel_size=2",
+    )
+    assert findings_of(*sizes, "cluster.data_parallel_size=2").problems == []
+
+
+def test_an_uneven_pipeline_given_by_hand_is_left_to_megatron(problems_of: Messages) -> None:
+    by_hand = f"{MEGATRON}.override_transformer_config.num_layers_in_first_pipeline_stage=1"
+    assert problems_of(f"{MEGATRON}.pipeline_model_parallel_size=4", by_hand) == []
+
+
+def test_a_missing_model_folder_says_how_to_make_one(problems_of: Messages) -> None:
+    messages = problems_of("actor_rollout_ref.model.path=no/such")
+    assert_one(
+        messages,
+        "model.path must be an existing folder, got 'no/such'. .*make_policy.py --out no/such",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("config.json", "no config.json"),
+        ("model.safetensors", r"no \*.safetensors"),
+        ("tokenizer.json", "no tokenizer.json or tokenizer.model"),
+    ],
+)
+def test_an_incomplete_model_folder_is_named(
+    problems_of: Messages, model_folder: Path, name: str, message: str
+) -> None:
+    (model_folder / name).unlink()
+    assert_one(problems_of(), rf"must be a Hugging Face model folder \({message}")
+
+
+@pytest.mark.parametrize(("text", "reason"), [("{", "config.json: "), ("[]", "is no object")])
+def test_a_broken_model_config_is_named(
+    problems_of: Messages, model_folder: Path, text: str, reason: str
+) -> None:
+    (model_folder / "config.json").write_text(text)
+    assert_one(problems_of(), f"must be a Hugging Face model folder .*{reason}")
+
+
+def test_sizes_of_a_seeing_model_are_those_of_its_language_model(
+    problems_of: Messages, model_folder: Path
+) -> None:
+    (model_folder / "config.json").write_text(json.dumps({"text_config": {"num_hidden_layers": 3}}))
+    messages = problems_of(f"{MEGATRON}.pipeline_model_parallel_size=2")
+    assert_one(messages, r"num_hidden_layers \(3\)")
+
+
+def test_a_model_path_that_is_not_given_is_named(problems_of: Messages) -> None:
+    assert_one(
+        problems_of("actor_rollout_ref.model.path=null"), "model.path must be given, got None"
+    )
+
+
+def test_a_dataset_must_exist(problems_of: Messages) -> None:
+    assert_one(problems_of("data.train_files=no.parquet"), "train_files must be an existing file")
+    assert_one(
+        problems_of("data.val_files=null"), "val_files must be the path of one file, got None"
+    )
+
+
+def test_a_dataset_row_with_an_unknown_field_is_named(
+    problems_of: Messages, tmp_path: Path
+) -> None:
+    import pyarrow.parquet as pq
+
+    file = tmp_path / "tasks.parquet"
+    write_tasks(file, generate_tasks("frozenlake", 8, 0))
+    table = pq.read_table(file)
+    pq.write_table(table.append_column("colour", [["red"] * 8]), file)
+    assert_one(problems_of(f"data.train_files={file}"), "train_files must hold tasks .*colour")
+
+
+def test_a_dataset_smaller_than_a_batch_is_refused(problems_of: Messages, tmp_path: Path) -> None:
+    file = tmp_path / "tasks.parquet"
+    write_tasks(file, generate_tasks("frozenlake", 3, 0))
+    assert_one(problems_of(f"data.train_files={file}"), r"number of training tasks \(3\), got 8")
+
+
+def test_all_problems_come_at_once(problems_of: Messages) -> None:
+    messages = problems_of("algorithm.gamma=2", "env.max_steps=0", "+foo=1", "trainer.test_freq=0")
+    assert [message.split()[0] for message in messages] == [
+        "foo", "env.max_steps", "algorithm.gamma", "trainer.test_freq",
+    ]  # fmt: skip
