@@ -6,6 +6,7 @@ takes longer than all other checks together.
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -118,6 +119,12 @@ def _compose_what_applies(
 
 
 def _compose(root: str, lines: Sequence[str]) -> DictConfig:
+    return _compose_once(root, tuple(lines))
+
+
+# The search for overrides that do not apply composes some lines twice. Nobody changes the result.
+@functools.cache
+def _compose_once(root: str, lines: tuple[str, ...]) -> DictConfig:
     OmegaConf.register_new_resolver("product", _product, replace=True)
     _start_hydra_without_plugins()
     GlobalHydra.instance().clear()

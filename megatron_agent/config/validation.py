@@ -28,7 +28,11 @@ def check_config(config: DictConfig, findings: Findings) -> AgentSettings | None
     Returns:
         Our keys, typed; None when one of them was reported.
     """
-    values = ConfigValues.from_config(config)
+    return check_values(ConfigValues.from_config(config), findings)
+
+
+def check_values(values: ConfigValues, findings: Findings) -> AgentSettings | None:
+    """`check_config` on plain values."""
     check_tree(values, findings)
     settings = read_agent_settings(values, findings)
     for rule in RULES:
