@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from megatron_agent.credit import CreditConfig, CreditRows, compute_credit
+from megatron_agent.config import AgentSettings
+from megatron_agent.credit import CreditRows, compute_credit
 from megatron_agent.errors import CreditError, FailureRateError
 
 Row = Mapping[str, Any]
 
 
 def credit_batch(
-    config: Any,
+    settings: AgentSettings,
     *,
     method: str,
     keys: Sequence[str],
@@ -30,7 +31,7 @@ def credit_batch(
     """Advantages for every row of a batch; padding rows get 0 and enter no statistic.
 
     Args:
-        config: the run's configuration (``algorithm``, ``env``, ``actor_rollout_ref``).
+        settings: our part of the configuration.
         method: credit method, e.g. ``gigpo``.
         keys: N row keys ``{uid}_{session}_{step}``.
         rows: N dictionaries of extra fields, as the agent loop wrote them.
@@ -48,9 +49,9 @@ def credit_batch(
     real_rows = [rows[i] for i in real]
     sessions = _sessions(real_keys, real_rows)
     _check_fatal(sessions)
-    _check_group_sizes(sessions, num_sessions=int(config.actor_rollout_ref.rollout.n))
+    _check_group_sizes(sessions, num_sessions=settings.env.rollout.n)
     metrics = _episode_metrics(sessions, real_rows, num_padding=len(keys) - len(real))
-    _check_failure_rate(sessions, max_rate=float(config.env.max_failure_rate))
+    _check_failure_rate(sessions, max_rate=settings.env.max_failure_rate)
 
     result = compute_credit(
         method,
@@ -62,36 +63,12 @@ def credit_batch(
             action_valid_N=np.array([row["action_valid"] for row in real_rows]),
             failed_N=np.array([bool(row["failed"]) for row in real_rows]),
         ),
-        credit_config(config, method),
+        settings.credit_config(method),
     )
     advantage_N = np.zeros(len(keys))
     advantage_N[real] = result.advantage_N
     metrics.update(result.metrics)
     return advantage_N, metrics
-
-
-def credit_config(config: Any, method: str) -> CreditConfig:
-    """The part of the configuration that credit reads.
-
-    ``grpo`` keeps verl's own switch ``algorithm.norm_adv_by_std_in_grpo``; all other methods read
-    ``algorithm.gigpo.mode``.
-    """
-    gigpo, actor = config.algorithm.gigpo, config.actor_rollout_ref.actor
-    mode = str(gigpo.mode)
-    if method == "grpo":
-        normalised = bool(config.algorithm.get("norm_adv_by_std_in_grpo", True))
-        mode = "mean_std_norm" if normalised else "mean_norm"
-    return CreditConfig(
-        gamma=float(config.algorithm.gamma),
-        mode=mode,
-        step_advantage_w=float(gigpo.step_advantage_w),
-        episode_advantage_w=float(gigpo.episode_advantage_w),
-        episode_statistics=str(gigpo.episode_statistics),
-        lonely_episode=str(gigpo.lonely_episode),
-        use_invalid_action_penalty=bool(actor.use_invalid_action_penalty),
-        invalid_action_penalty_coef=float(actor.invalid_action_penalty_coef),
-        invalid_action_penalty_mode=str(actor.invalid_action_penalty_mode),
-    )
 
 
 def _sessions(keys: Sequence[str], rows: Sequence[Row]) -> dict[tuple[str, int], Row]:

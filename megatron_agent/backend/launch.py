@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from megatron_agent.backend.cpu.prefork.launch import PreforkServer, prefork_server
 from megatron_agent.backend.preflight import PLUGIN, found_accelerator_libraries
+from megatron_agent.config import split_config
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ def run(config: DictConfig, run_dir: Path) -> int:
         "NVIDIA Apex: %s. Transformer Engine: %s.", *(_found(found[name]) for name in found)
     )
     set_environment(config, run_dir)
+    config, _ = split_config(config)
     trainer_name = prepare_for_verl(config)
     with ExitStack() as stack:
         server = None
@@ -59,6 +61,9 @@ def set_environment(config: DictConfig, run_dir: Path) -> None:
     os.environ["VERL_USE_EXTERNAL_MODULES"] = PLUGIN
     os.environ["TENSORBOARD_DIR"] = str((run_dir / "tensorboard").absolute())
     os.environ["TRANSFER_QUEUE_ENABLE"] = "1"
+    # Ray's own default since 2.60, said before any process reads it: a forked worker has Ray's
+    # configuration from before the fork. The token itself is Ray's to make.
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
     # One warm-up poll of the tokenizers library per process; forked children would warn about it.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # A worker of the driver's own code must find it, installed or not.

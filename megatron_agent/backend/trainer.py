@@ -33,8 +33,10 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from megatron_agent.backend.batch_credit import credit_batch
 from megatron_agent.backend.checkpoints import CheckpointKeeper
 from megatron_agent.backend.names import ESTIMATOR_NAME, TRAINER_PREFIX
+from megatron_agent.backend.parity_guard import ParityGuard
 from megatron_agent.backend.progress import ProgressBackend
 from megatron_agent.backend.stop import StopRequested, StopSwitch
+from megatron_agent.config import AgentSettings
 from megatron_agent.credit import credit_names
 
 logger = logging.getLogger(__name__)
@@ -80,12 +82,14 @@ class AgentTrainerMixin:
 
     def __init__(self, config: DictConfig) -> None:
         self.credit_method = str(config.algorithm.adv_estimator)
+        self.settings = AgentSettings.from_config(config)
         with open_dict(config):
             config.trainer.v1.trainer_mode = self.base_mode
             if self.credit_method in credit_names():
                 config.algorithm.adv_estimator = ESTIMATOR_NAME
         super().__init__(config)  # type: ignore[call-arg]
         self.checkpoints = CheckpointKeeper.from_config(config)
+        self.parity = ParityGuard(max_difference=config.trainer.get("max_rollout_probs_diff", None))
 
     # -- set-up ------------------------------------------------------------------------------------
 
@@ -132,6 +136,11 @@ class AgentTrainerMixin:
         """
         return dp_size * self._num_mini_batches()
 
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        batch = super()._compute_old_log_prob(batch, metrics)  # type: ignore[misc]
+        self.parity.check(metrics, step=self.global_steps)
+        return batch
+
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """Credit by the method in ``algorithm.adv_estimator``; verl's own estimators for other
         names.
@@ -142,7 +151,7 @@ class AgentTrainerMixin:
             keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"]
         )
         advantage_N, credit_metrics = credit_batch(
-            self.config,
+            self.settings,
             method=self.credit_method,
             keys=list(batch.keys),
             rows=[dict(getattr(row, "data", row)) for row in data["extra_fields"].tolist()],

@@ -24,7 +24,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -176,7 +176,7 @@ class _AnyLayer(ModuleType):
     ``lora_layers`` uses the names in annotations and in ``isinstance`` checks, which then fail.
     """
 
-    __path__: list[str] = []
+    __path__: ClassVar[list[str]] = []
     pytorch: _AnyLayer
     ops: _AnyLayer
 

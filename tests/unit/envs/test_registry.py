@@ -22,6 +22,13 @@ from envs.registry import (
 pytestmark = pytest.mark.unit
 
 
+@pytest.fixture(autouse=True)
+def fresh_lookup():
+    registry._targets.cache_clear()
+    yield
+    registry._targets.cache_clear()
+
+
 def register(monkeypatch: pytest.MonkeyPatch, **targets: str) -> None:
     found = [SimpleNamespace(name=name, value=value) for name, value in targets.items()]
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found)
