@@ -7,6 +7,7 @@ from omegaconf import DictConfig
 from megatron_agent.config.findings import Findings
 from megatron_agent.config.rules.algorithm import check_algorithm, check_credit
 from megatron_agent.config.rules.batches import check_batches
+from megatron_agent.config.rules.environment import check_environment
 from megatron_agent.config.rules.layout import check_ranks
 from megatron_agent.config.rules.model_folder import check_model
 from megatron_agent.config.rules.tasks import check_tasks
@@ -15,7 +16,15 @@ from megatron_agent.config.settings import AgentSettings, read_agent_settings
 from megatron_agent.config.tree_check import check_tree
 from megatron_agent.config.values import ConfigValues
 
-RULES = (check_algorithm, check_batches, check_ranks, check_model, check_tasks, check_trainer)
+RULES = (
+    check_algorithm,
+    check_batches,
+    check_ranks,
+    check_model,
+    check_environment,
+    check_tasks,
+    check_trainer,
+)
 
 
 def check_config(config: DictConfig, findings: Findings) -> AgentSettings | None:

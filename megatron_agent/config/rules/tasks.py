@@ -1,18 +1,10 @@
-"""Rules of the environment and its task lists."""
+"""Rules of the task lists."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from envs.registry import (
-    EnvCollisionError,
-    EnvLoadError,
-    EnvNotFoundError,
-    EnvSpec,
-    env_names,
-    load_env,
-)
-from megatron_agent.config.findings import Findings, nearest_key
+from megatron_agent.config.findings import Findings
 from megatron_agent.config.values import ConfigValues
 from megatron_agent.errors import TaskError
 
@@ -29,8 +21,7 @@ def generated_file(values: ConfigValues, key: str) -> Path | None:
 
 
 def check_tasks(values: ConfigValues, findings: Findings) -> None:
-    """The environment exists, takes the options, and there are enough readable tasks."""
-    _check_env(values, findings)
+    """The task files can be read, or generated, and hold enough tasks for a batch."""
     num_groups = values.integer("data.train_batch_size")
     for key in FILE_KEYS:
         num_tasks = _count_tasks(values, key, findings)
@@ -43,35 +34,6 @@ def check_tasks(values: ConfigValues, findings: Findings) -> None:
                 num_groups,
                 "Make more tasks (env.tasks.num_train) or use a smaller batch.",
             )
-
-
-def _check_env(values: ConfigValues, findings: Findings) -> None:
-    name = values.text("env.env_name")
-    if name is None:
-        return
-    spec = _load_spec(name, findings)
-    if spec is None:
-        return
-    try:
-        spec.validate_options(values.mapping("env.options"))
-    except ValueError as error:
-        findings.problem(
-            "env.options", f"must suit {name} ({error})", dict(values.mapping("env.options")),
-            f"'megatron-agent env list' names the options of {name}.",
-        )  # fmt: skip
-
-
-def _load_spec(name: str, findings: Findings) -> EnvSpec | None:
-    try:
-        return load_env(name)
-    except EnvNotFoundError:
-        near = nearest_key(name, env_names())
-        hint = f"Did you mean {near!r}? " if near else ""
-        remedy = f"{hint}Registered: {', '.join(env_names())}."
-        findings.problem("env.env_name", "must be a registered environment", name, remedy)
-    except (EnvLoadError, EnvCollisionError) as error:
-        findings.problem("env.env_name", f"must load ({error})", name, "Install what it needs.")
-    return None
 
 
 def _count_tasks(values: ConfigValues, key: str, findings: Findings) -> int | None:

@@ -88,6 +88,8 @@ def test_the_default_configuration_is_fine(findings_of: Callable[..., Findings])
         ("trainer.v1.trainer_mode=synk", r"trainer_mode must be one of .*Did you mean 'sync'"),
         # the environment
         ("env.env_name=frozenlak", r"env_name must .*got 'frozenlak'. Did you mean 'frozenlake'"),
+        ("env.memory=windw", r"env.memory must be one of window .*Did you mean 'window'"),
+        ("env.num_workers=100000", r"env.num_workers must be at most \d+ .*got 100000"),
         ("env.options.size=99", r"env.options must suit frozenlake .*'size'.* from 4 to 8"),
         ("env.options.sise=4", r"env.options must suit frozenlake .*Did you mean 'size'"),
     ],

@@ -1,0 +1,67 @@
+"""Rules of the environment and of what surrounds an episode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from envs.registry import (
+    EnvCollisionError,
+    EnvLoadError,
+    EnvNotFoundError,
+    EnvSpec,
+    env_names,
+    load_env,
+)
+from megatron_agent.config.findings import Findings, nearest_key
+from megatron_agent.config.values import ConfigValues
+from megatron_agent.errors import ConfigError
+from megatron_agent.rollout.memory import load_memory
+from megatron_agent.rollout.worker_count import check_num_workers
+
+
+def check_environment(values: ConfigValues, findings: Findings) -> None:
+    """The environment exists and takes the options; memory and workers can be had here."""
+    _check_registered(values, findings)
+    memory, history_length = values.text("env.memory"), values.integer("env.history_length")
+    if memory is not None and history_length is not None and history_length >= 0:
+        _collect(lambda: load_memory(memory, history_length), findings)
+    num_workers = values.integer("env.num_workers")
+    if num_workers is not None and num_workers >= 1:
+        _collect(lambda: check_num_workers(num_workers), findings)
+
+
+def _collect(check: Callable[[], object], findings: Findings) -> None:
+    """Run a check of another room, which raises its problem, and record that."""
+    try:
+        check()
+    except ConfigError as error:
+        findings.problems.append(error)
+
+
+def _check_registered(values: ConfigValues, findings: Findings) -> None:
+    name = values.text("env.env_name")
+    if name is None:
+        return
+    spec = _load_spec(name, findings)
+    if spec is None:
+        return
+    try:
+        spec.validate_options(values.mapping("env.options"))
+    except ValueError as error:
+        findings.problem(
+            "env.options", f"must suit {name} ({error})", dict(values.mapping("env.options")),
+            f"'megatron-agent env list' names the options of {name}.",
+        )  # fmt: skip
+
+
+def _load_spec(name: str, findings: Findings) -> EnvSpec | None:
+    try:
+        return load_env(name)
+    except EnvNotFoundError:
+        near = nearest_key(name, env_names())
+        hint = f"Did you mean {near!r}? " if near else ""
+        remedy = f"{hint}Registered: {', '.join(env_names())}."
+        findings.problem("env.env_name", "must be a registered environment", name, remedy)
+    except (EnvLoadError, EnvCollisionError) as error:
+        findings.problem("env.env_name", f"must load ({error})", name, "Install what it needs.")
+    return None
