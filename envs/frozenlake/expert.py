@@ -13,7 +13,7 @@ from envs.frozenlake.env import ACTIONS, FrozenLakeEnv
 
 Place = tuple[int, int]
 
-_MOVES: Mapping[str, Place] = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
+MOVES: Mapping[str, Place] = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
 _DISCOUNT = 0.999
 _MAX_SWEEPS = 5000
 
@@ -105,7 +105,7 @@ def _walk_back(came_from: Mapping[Place, tuple[Place, str] | None], place: Place
 
 
 def _move(map_rows: Sequence[str], place: Place, action: str) -> Place:
-    row, column = place[0] + _MOVES[action][0], place[1] + _MOVES[action][1]
+    row, column = place[0] + MOVES[action][0], place[1] + MOVES[action][1]
     return min(max(row, 0), len(map_rows) - 1), min(max(column, 0), len(map_rows[0]) - 1)
 
 

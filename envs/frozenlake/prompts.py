@@ -1,7 +1,9 @@
 """FrozenLake's prompt: short enough for a model of a million parameters.
 
 The current board and the player's place stand at the end, next to where the response begins; the
-past comes as one line a step (place and action), since the board itself does not change.
+past comes as one line a step (place and action), since the board itself does not change. A last
+line names what lies around the player: to find that on the board is hard for so small a model, and
+it would learn to walk blindly first.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Iterable
 
 from envs.base import PastStep, PromptContext
 from envs.frozenlake.env import ACTIONS, FrozenLakeEnv
-from envs.frozenlake.expert import expert
+from envs.frozenlake.expert import MOVES, expert
 from envs.tags import format_response
 
 TASK = (
@@ -30,7 +32,25 @@ def build_prompt(context: PromptContext) -> str:
         parts.extend(_past_line(step) for step in context.history)
     parts.append("Now:")
     parts.append(context.observation.text)
+    parts.append(_around_line(context.observation.anchor))
     return "\n".join(parts)
+
+
+def _around_line(board: str) -> str:
+    """What each move leads to, e.g. ``Around: left edge, down H, right F, up edge``."""
+    rows = [line.split() for line in board.split("\n")]
+    here = next(
+        (row, column)
+        for row, cells in enumerate(rows)
+        for column, cell in enumerate(cells)
+        if cell == "P"
+    )
+    neighbours = []
+    for action in ACTIONS:
+        row, column = here[0] + MOVES[action][0], here[1] + MOVES[action][1]
+        on_board = 0 <= row < len(rows) and 0 <= column < len(rows[row])
+        neighbours.append(f"{action} {rows[row][column] if on_board else 'edge'}")
+    return f"Around: {', '.join(neighbours)}"
 
 
 def corpus() -> Iterable[str]:

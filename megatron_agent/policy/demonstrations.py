@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from envs.base import Observation, PastStep, PromptContext
 from envs.registry import EnvSpec
+from envs.tags import format_response
 from megatron_agent.errors import ConfigError
 
 
@@ -39,17 +40,6 @@ class Demonstration:
 
     prompt: str
     response: str
-
-
-def response_text(action: str) -> str:
-    """The shortest well-formed response: thinking is left to those who have something to think
-    with.
-
-    Example:
-        >>> response_text("left")
-        '<think></think><action>left</action>'
-    """
-    return f"<think></think><action>{action}</action>"
 
 
 def demonstrate(
@@ -84,7 +74,7 @@ def demonstrate(
                     prompt=spec.build_prompt(
                         prompt_context(observation, step_idx, max_steps, history, history_length)
                     ),
-                    response=response_text(_spoil(plan[0], observation, label_noise, rng)),
+                    response=format_response(_spoil(plan[0], observation, label_noise, rng)),
                 )
                 action = _spoil(plan[0], observation, wander, rng)
                 outcome = env.step(action)

@@ -167,7 +167,8 @@ P F F F
 H H F F
 F H H F
 H F F G
-Player: row 0 column 0"""
+Player: row 0 column 0
+Around: left edge, down H, right F, up edge"""
 
 
 def test_the_prompt_is_short_and_ends_with_the_present():

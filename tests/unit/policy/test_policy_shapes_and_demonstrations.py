@@ -12,9 +12,10 @@ import pytest
 
 from envs.base import Observation, ParsedAction, PromptContext, StepOutcome, TextEnv
 from envs.registry import EnvSpec
+from envs.tags import format_response
 from megatron_agent.errors import ConfigError
 from megatron_agent.policy.build import RECIPE_FILE, check_destination
-from megatron_agent.policy.demonstrations import demonstrate, response_text
+from megatron_agent.policy.demonstrations import demonstrate
 from megatron_agent.policy.evaluate import wilson_interval
 from megatron_agent.policy.model import ModelShape
 from megatron_agent.policy.warm_start import WarmStartConfig, split_starts
@@ -96,13 +97,16 @@ def test_history_length_zero_shows_no_past() -> None:
 
 def test_wandering_changes_the_moves_but_not_the_advice() -> None:
     found = _demonstrate([Start(seed=0)] * 50, wander=1.0)
-    assert {response for _, response in found} == {response_text("right")}
+    assert {response for _, response in found} == {format_response("right")}
     assert any(prompt.startswith("[at 0 left]") for prompt, _ in found)
 
 
 def test_label_noise_changes_the_advice_but_not_the_moves() -> None:
     found = _demonstrate([Start(seed=0)] * 50, label_noise=1.0)
-    assert {response for _, response in found} == {response_text("left"), response_text("right")}
+    assert {response for _, response in found} == {
+        format_response("left"),
+        format_response("right"),
+    }
     assert {prompt for prompt, _ in found} == {"[] at 0", "[at 0 right] at 1"}
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from envs.base import PromptContext
 from envs.registry import load_env
+from envs.tags import format_response
 from megatron_agent.errors import ConfigError
-from megatron_agent.policy.demonstrations import response_text
 from megatron_agent.policy.model import ModelShape, build_model, num_parameters
 from megatron_agent.policy.tokenizer import TAG_TOKENS, encode_prompt, train_tokenizer
 
@@ -45,7 +45,7 @@ def test_every_id_decodes_and_the_size_is_exact(tokenizer: Any) -> None:
 
 def test_tags_are_single_tokens_that_survive_skipping_special_tokens(tokenizer: Any) -> None:
     assert all(len(tokenizer.encode(tag)) == 1 for tag in TAG_TOKENS)
-    response = response_text("right")
+    response = format_response("right")
     ids = [*tokenizer.encode(response), tokenizer.eos_token_id]
     assert len(ids) == 6
     assert tokenizer.decode(ids, skip_special_tokens=True) == response
@@ -64,7 +64,7 @@ def test_special_tokens_are_chatml(tokenizer: Any) -> None:
 
 def test_the_generation_prompt_plus_a_response_is_the_whole_conversation(tokenizer: Any) -> None:
     user = {"role": "user", "content": "Where to?"}
-    answer = {"role": "assistant", "content": response_text("up")}
+    answer = {"role": "assistant", "content": format_response("up")}
     prompt = tokenizer.apply_chat_template([user], add_generation_prompt=True, tokenize=False)
     whole = tokenizer.apply_chat_template([user, answer], tokenize=False)
     assert prompt == "<|im_start|>user\nWhere to?<|im_end|>\n<|im_start|>assistant\n"
