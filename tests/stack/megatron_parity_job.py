@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import shutil
 import sys
@@ -20,6 +21,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+logger = logging.getLogger("megatron_parity_job")
 
 SEQUENCE_LENGTHS = (20, 31, 17, 25)
 PROMPT_LENGTHS = (10, 12, 8, 9)
@@ -48,9 +51,10 @@ def main(spec_path: str, rank: int) -> None:
     from megatron_agent.backend import cpu
 
     assert cpu.register()
+    import verl.models.mcore.bridge  # now, when all ranks can do it at the same time
     import verl.workers.engine  # noqa: F401 - with it the engines of the CPU
 
-    print(f"imports: {time.monotonic() - started:.1f} s", flush=True)
+    logger.warning("imports: %.1f s", time.monotonic() - started)
     out = Path(spec["out"])
     for number, case in enumerate(spec["cases"]):
         world_size = case["tp"] * case["pp"] * case["dp"]
@@ -59,7 +63,7 @@ def main(spec_path: str, rank: int) -> None:
         started = time.monotonic()
         result = _run_in_group(case, rank, world_size, out / f"rendezvous_{number}")
         torch.save(result, out / f"{case['name']}.rank{rank}.pt")
-        print(f"{case['name']}: {time.monotonic() - started:.1f} s", flush=True)
+        logger.warning("%s: %.1f s", case["name"], time.monotonic() - started)
 
 
 def _run_in_group(case: dict[str, Any], rank: int, world_size: int, rendezvous: Path) -> Any:
@@ -149,6 +153,7 @@ def _engine(case: dict[str, Any], model_type: str, *, forward_only: bool = False
         pipeline_model_parallel_size=case["pp"],
         sequence_parallel=case.get("sp", False),
         forward_only=forward_only,
+        override_transformer_config=case.get("overrides", {}),
     )
     engine = EngineRegistry.new(
         model_type,

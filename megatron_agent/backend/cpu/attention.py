@@ -115,12 +115,12 @@ def _slots(
     if bounds is None:
         bounds = packed_seq_params.cu_seqlens_q
     bounds = bounds.to(device=device, dtype=torch.long)
-    ends = bounds[1:]
-    # Tokens after the last sequence are padding. They form one more sequence.
-    tail_end = torch.full((1,), num_tokens, device=device, dtype=torch.long)
-    lengths = torch.diff(torch.cat((bounds, tail_end)))
+    if int(bounds[-1]) < num_tokens:
+        # Tokens after the last sequence are padding. They form one more sequence.
+        bounds = torch.cat((bounds, bounds.new_tensor([num_tokens])))
+    lengths = torch.diff(bounds)
     positions_L = torch.arange(num_tokens, device=device)
-    sequence_ids_L = torch.bucketize(positions_L, ends, right=True)
+    sequence_ids_L = torch.bucketize(positions_L, bounds[1:], right=True)
     offsets_L = positions_L - bounds[sequence_ids_L]
     longest, num_sequences = int(lengths.max()), lengths.shape[0]
     return offsets_L * num_sequences + sequence_ids_L, (longest, num_sequences)

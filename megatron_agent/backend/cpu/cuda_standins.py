@@ -21,10 +21,11 @@ its own ``_set_cuda_rng_state``           the CPU generator (module-level functi
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -90,6 +91,9 @@ class cuda_means_cpu(TorchFunctionMode):
     - ``tensor.type()`` answers ``torch.cuda.FloatTensor`` for a CPU tensor, because Megatron
       compares it with that name before it clips gradients and shards the optimizer.
 
+    torch suspends such contexts during the backward pass. What Megatron runs there asks
+    ``torch.cuda.current_device()`` where it allocates, and that has its own stand-in.
+
     Example:
         >>> with cuda_means_cpu():
         ...     ones = torch.ones(2, device="cuda")
@@ -104,15 +108,19 @@ class cuda_means_cpu(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        kwargs = kwargs or {}
         if func is torch.Tensor.cuda:
             return args[0]
-        if func is torch.Tensor.type and len(args) == 1 and not kwargs:
-            return func(*args).replace("torch.", "torch.cuda.", 1)
-        if "device" in kwargs and _names_cuda(kwargs["device"]):
-            kwargs = {**kwargs, "device": device.DEVICE}
         if len(args) > 1 and _names_cuda(args[1]):  # tensor.to("cuda")
             args = (args[0], device.DEVICE, *args[2:])
+        # A training step comes by here thousands of times, mostly to read an attribute: keep that
+        # path short.
+        if not kwargs:
+            result = func(*args)
+            if func is torch.Tensor.type and len(args) == 1:
+                return result.replace("torch.", "torch.cuda.", 1)
+            return result
+        if _names_cuda(kwargs.get("device")):
+            kwargs = {**kwargs, "device": device.DEVICE}
         return func(*args, **kwargs)
 
 
@@ -143,6 +151,10 @@ def _use_cpu_generator(megatron_random: ModuleType) -> None:
                 "Install the megatron-core version of requirements/."
             )
         setattr(megatron_random, name, function)
+    # The tracker warns when code for the GPU generator moved the CPU generator. Here they are one.
+    logging.getLogger(MEGATRON_RANDOM).addFilter(
+        lambda record: "CPU RNG state changed" not in record.getMessage()
+    )
 
 
 @contextlib.contextmanager
@@ -176,9 +188,12 @@ class _AnyLayer(ModuleType):
     ``lora_layers`` uses the names in annotations and in ``isinstance`` checks, which then fail.
     """
 
-    __path__: ClassVar[list[str]] = []
     pytorch: _AnyLayer
     ops: _AnyLayer
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []  # a package: `import transformer_engine.pytorch` works
 
     def __getattr__(self, name: str) -> type[torch.nn.Module]:
         if name.startswith("__"):

@@ -7,6 +7,7 @@ module registers them with verl for the device "cpu".
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,6 +25,8 @@ from verl.workers.engine.megatron.transformer_impl import (
 from megatron_agent.backend.cpu.cuda_standins import cuda_means_cpu
 from megatron_agent.backend.cpu.layer_spec import torch_layer_spec
 from megatron_agent.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 # Megatron's own switches for its CUDA operators. A user's override_transformer_config still wins.
 TRANSFORMER_DEFAULTS: dict[str, Any] = {
@@ -116,7 +119,7 @@ def adapt_engine_config(engine_config: McoreEngineConfig) -> None:
 
     verl validates the configuration when it is made and allows only half precisions there, which
     Megatron's optimizer supports for CUDA tensors alone; so float32 is set afterwards. It is set in
-    place since the worker that owns the configuration goes on reading it.
+    place since the worker that owns the configuration goes on reading it. Offloading is turned off.
 
     Raises:
         ConfigError: a setting that cannot work on the CPU.
@@ -130,6 +133,12 @@ def adapt_engine_config(engine_config: McoreEngineConfig) -> None:
                 value,
                 f"Set it to {wanted!r}.",
             )
+    for key in ("param_offload", "grad_offload", "optimizer_offload"):
+        if getattr(engine_config, key):
+            logger.warning(
+                "%s has no effect on the CPU platform: there is nowhere to move to.", key
+            )
+            object.__setattr__(engine_config, key, False)
     overrides = {**TRANSFORMER_DEFAULTS, **engine_config.override_transformer_config}
     object.__setattr__(engine_config, "dtype", "float32")
     object.__setattr__(engine_config, "override_transformer_config", overrides)

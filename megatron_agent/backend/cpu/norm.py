@@ -20,7 +20,7 @@ def _norm_weight(size: int, config: TransformerConfig) -> torch.nn.Parameter:
     weight = torch.nn.Parameter(torch.ones(size, dtype=config.params_dtype, device=device))
     # Under sequence parallelism each rank normalises its own part of the sequence and so holds a
     # part of the gradient. Megatron sums the gradients of parameters that carry this mark.
-    weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+    weight.sequence_parallel = config.sequence_parallel
     return weight
 
 

@@ -47,7 +47,7 @@ class PlatformCPU(PlatformBase):
     def is_platform_available(self, use_smi_check: bool = False) -> bool:
         return not other_platform_present()
 
-    def current_device(self) -> torch.device:  # type: ignore[override]
+    def current_device(self) -> torch.device:
         return device.current_device()
 
     def device_count(self) -> int:
