@@ -174,6 +174,7 @@ def _record(
             "reached_target": result.reached_target,
             "loss": result.loss,
             "success": result.evaluation.to_dict(),
+            "greedy_success": result.greedy.to_dict(),
         }
     return record
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+NEARLY_GREEDY = 0.05
+"""Temperature."""
+
 Example = tuple[list[int], list[int]]
 """Prompt ids and response ids of one demonstration."""
 
@@ -35,24 +38,30 @@ class WarmStartConfig:
     """How to warm-start; checked when made."""
 
     target_success: float = 0.4
-    max_updates: int = 1000
-    batch_size: int = 64
+    min_updates: int = 100
+    """No measurement ends it earlier. A policy that walks blindly towards the goal is soon as
+    successful as a noisy one that looks, but reinforcement learning hardly improves it."""
+    max_updates: int = 200
+    batch_size: int = 32
     learning_rate: float = 2e-3
     num_warmup_updates: int = 20
-    measure_every: int = 25
+    measure_every: int = 20
     num_measure_episodes: int = 200
-    max_steps: int = 15
+    max_steps: int = 10
     """Episode length limit, as ``env.max_steps`` in the run to come."""
     history_length: int = 2
     """Past steps in a prompt, as ``env.history_length`` in the run to come."""
-    wander: float = 0.2
-    label_noise: float = 0.0
+    wander: float = 0.3
+    """Chance of a random move; see `megatron_agent.policy.demonstrations`."""
+    label_noise: float = 0.35
+    """Chance of a random label: how far the policy that samples stays below what it knows."""
 
     def __post_init__(self) -> None:
         for key in ("target_success", "wander", "label_noise"):
             if not 0 <= getattr(self, key) <= 1:
                 raise ConfigError(key, "must be in [0, 1]", getattr(self, key), "Use e.g. 0.4.")
         for key in (
+            "min_updates",
             "max_updates",
             "batch_size",
             "num_warmup_updates",
@@ -62,6 +71,13 @@ class WarmStartConfig:
         ):
             if getattr(self, key) < 1:
                 raise ConfigError(key, "must be at least 1", getattr(self, key), "Leave it out.")
+        if self.min_updates > self.max_updates:
+            raise ConfigError(
+                "min_updates",
+                f"must be at most max_updates ({self.max_updates})",
+                self.min_updates,
+                f"Use {self.max_updates}.",
+            )
         if self.history_length < 0:
             raise ConfigError("history_length", "must be >= 0", self.history_length, "Use 2.")
         if not 0 < self.learning_rate < 1:
@@ -81,6 +97,8 @@ class WarmStartResult:
     """Mean over response tokens of the last batch."""
     evaluation: Evaluation
     """The measurement that ended it."""
+    greedy: Evaluation
+    """The same tasks at a temperature near zero: what the policy knows, and sampling hides."""
 
 
 def split_starts(
@@ -134,26 +152,32 @@ def warm_start(
     import torch
 
     shown, measured = split_starts(spec, starts, config.num_measure_episodes)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.0
-    )
-    batches = _batches(_examples(tokenizer, spec, shown, config, seed), config.batch_size)
-    loss = float("nan")
-    for update in range(1, config.max_updates + 1):
-        for group in optimizer.param_groups:
-            group["lr"] = config.learning_rate * min(1.0, update / config.num_warmup_updates)
-        loss = _update(model, optimizer, next(batches), tokenizer.pad_token_id)
-        if update % config.measure_every and update < config.max_updates:
-            continue
-        evaluation = evaluate_policy(
+
+    def measure(temperature: float) -> Evaluation:
+        return evaluate_policy(
             model,
             tokenizer,
             spec,
             measured,
             max_steps=config.max_steps,
             history_length=config.history_length,
+            temperature=temperature,
             seed=seed,
         )
+
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.0
+    )
+    batches = _batches(_examples(tokenizer, spec, shown, config, seed), config.batch_size)
+    for update in range(1, config.max_updates + 1):
+        for group in optimizer.param_groups:
+            group["lr"] = config.learning_rate * _schedule(update, config)
+        loss = _update(model, optimizer, next(batches), tokenizer.pad_token_id)
+        if update < config.min_updates or (
+            update % config.measure_every and update < config.max_updates
+        ):
+            continue
+        evaluation = measure(temperature=1.0)
         logger.info(
             "warm start: update %d, loss %.3f, success %.2f [%.2f, %.2f], valid actions %.2f",
             update,
@@ -171,7 +195,14 @@ def warm_start(
         reached_target=evaluation.success_rate >= config.target_success,
         loss=loss,
         evaluation=evaluation,
+        greedy=measure(temperature=NEARLY_GREEDY),
     )
+
+
+def _schedule(update: int, config: WarmStartConfig) -> float:
+    """Linear warm-up, then linear decay to a tenth: a steady rate leaves success jumping about."""
+    warmup = min(1.0, update / config.num_warmup_updates)
+    return warmup * (1.0 - 0.9 * update / config.max_updates)
 
 
 def response_loss(model: PreTrainedModel, examples: Sequence[Example], pad_id: int) -> torch.Tensor:
