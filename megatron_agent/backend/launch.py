@@ -16,7 +16,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from megatron_agent.backend.cpu.prefork.launch import PreforkServer, prefork_server
-from megatron_agent.backend.preflight import PLUGIN, found_accelerator_libraries
+from megatron_agent.backend.preflight import PLUGIN
 from megatron_agent.config import split_config
 
 logger = logging.getLogger(__name__)
@@ -38,10 +38,6 @@ def run(config: DictConfig, run_dir: Path) -> int:
         HookError: the plugin is not registered everywhere, or verl is another version.
         FailureRateError, CreditError: the run could not go on.
     """
-    found = found_accelerator_libraries()
-    logger.info(
-        "NVIDIA Apex: %s. Transformer Engine: %s.", *(_found(found[name]) for name in found)
-    )
     set_environment(config, run_dir)
     config, _ = split_config(config)
     trainer_name = prepare_for_verl(config)
@@ -201,7 +197,3 @@ def _stop_ray() -> None:
     ray = sys.modules.get("ray")
     if ray is not None and ray.is_initialized():
         ray.shutdown()
-
-
-def _found(found: bool) -> str:
-    return "found" if found else "not found"

@@ -7,7 +7,6 @@ only deep inside a start-up of minutes. All problems are reported at once.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from typing import Any
 
 from megatron_agent.errors import HookError
@@ -60,25 +59,6 @@ def check_registration(problems: list[str], where: str) -> None:
             f"The plugin is not whole in the {where}:\n  {listed}\n"
             f"Set VERL_USE_EXTERNAL_MODULES={PLUGIN} and install the locked versions (make setup)."
         )
-
-
-def found_accelerator_libraries() -> dict[str, bool]:
-    """Whether NVIDIA Apex and Transformer Engine can be imported here. Neither is needed.
-
-    The ``apex`` of PyPI is a web toolkit of 2013; NVIDIA's has a module
-    ``apex.multi_tensor_apply``.
-    """
-
-    def importable(name: str) -> bool:
-        try:
-            return importlib.util.find_spec(name) is not None
-        except (ImportError, ValueError):
-            return False
-
-    return {
-        "apex": importable("apex.multi_tensor_apply"),
-        "transformer_engine": importable("transformer_engine.pytorch"),
-    }
 
 
 def _tested_verl() -> str:

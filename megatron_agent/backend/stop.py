@@ -37,13 +37,14 @@ class StopSwitch:
     """Process-wide flag set by the first signal."""
 
     _signal: int | None = None
+    _num_signals = 0
 
     @classmethod
     def install(cls) -> None:
         """Take over the stop signals of this process. Call in the main thread, after ``ray.init``,
         which installs handlers of its own.
         """
-        cls._signal = None
+        cls._signal, cls._num_signals = None, 0
         for signum in STOP_SIGNALS:
             signal.signal(signum, cls._handle)
 
@@ -59,9 +60,13 @@ class StopSwitch:
 
     @classmethod
     def _handle(cls, signum: int, _frame: FrameType | None) -> None:
-        if cls._signal is not None:
-            logger.warning("Second %s: leaving at once.", signal.Signals(signum).name)
+        cls._num_signals += 1
+        if cls._num_signals > 2:
             os._exit(128 + signum)
+        if cls._num_signals == 2:
+            # Unwinds the stack, so that Ray and what it started end with us.
+            logger.warning("Second %s: leaving at once.", signal.Signals(signum).name)
+            raise KeyboardInterrupt
         cls._signal = signum
         logger.warning(
             "%s: will stop after this step and write a checkpoint. Send it again to leave at once.",

@@ -154,7 +154,7 @@ class AgentTrainerMixin:
             self.settings,
             method=self.credit_method,
             keys=list(batch.keys),
-            rows=[dict(getattr(row, "data", row)) for row in data["extra_fields"].tolist()],
+            rows=[dict(getattr(row, "data", row)) for row in list(data["extra_fields"])],
             is_padding_N=np.array([bool(tag.get("is_padding", False)) for tag in batch.tags]),
         )
         metrics.update(credit_metrics)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
+MEGATRON_BRIDGE = "megatron.bridge"
 VERL_MEGATRON_ENGINE = "verl.workers.engine.megatron.transformer_impl"
 
 
@@ -30,7 +31,7 @@ def register() -> bool:
         Whether the platform is the CPU.
 
     Raises:
-        HookError: verl's Megatron engine was imported before this call.
+        HookError: verl's Megatron engine or Megatron-Bridge was imported before this call.
     """
     from megatron_agent.backend.cpu.platform import is_cpu_platform, register_platform
 
@@ -43,6 +44,8 @@ def register() -> bool:
 
         register_platform()
         sglang_hooks.install()
+        # Megatron-Bridge cannot be imported without the stand-ins, whoever asks for it first.
+        when_imported(MEGATRON_BRIDGE, before=_install_standins)
         when_imported(VERL_MEGATRON_ENGINE, _register_engines, before=_install_standins)
         _registered = True
     return True

@@ -134,7 +134,7 @@ def adapt_engine_config(engine_config: McoreEngineConfig) -> None:
                 f"Set it to {wanted!r}.",
             )
     for key in ("param_offload", "grad_offload", "optimizer_offload"):
-        if getattr(engine_config, key):
+        if getattr(engine_config, key, False):
             logger.warning(
                 "%s has no effect on the CPU platform: there is nowhere to move to.", key
             )

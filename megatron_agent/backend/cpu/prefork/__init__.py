@@ -13,6 +13,7 @@ Ray runs the client in place of ``python`` (``runtime_env["py_executable"]``), m
 (``set_executable``); both are upstream extension points. Only on the CPU: a process that may use
 CUDA must not be forked from one that might have touched it.
 
+preload.py   what is imported
 server.py    the process that imports and forks
 client.py    what stands in for ``python``; standard library only, starts in milliseconds
 protocol.py  what the two say to each other

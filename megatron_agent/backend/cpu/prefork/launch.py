@@ -15,19 +15,7 @@ from pathlib import Path
 from megatron_agent.backend.cpu.prefork import client, protocol
 from megatron_agent.errors import HookError
 
-PRELOAD = (
-    "ray",
-    "verl",
-    "verl.workers.engine_workers",
-    "verl.experimental.agent_loop",
-    "verl.workers.rollout.sglang_rollout.async_sglang_server",
-    "sglang.srt.managers.scheduler",
-    "sglang.srt.managers.detokenizer_manager",
-    "sglang.srt.models.registry",
-    "verl.trainer.ppo.v1",
-)
-"""What the processes of a run import, together about 30 s of CPU time. Megatron is not among them:
-it needs the CUDA stand-ins, which only trainer processes get."""
+PRELOAD = (f"{__package__}.preload",)
 
 
 @contextmanager
