@@ -27,6 +27,7 @@ from megatron_agent.backend.cpu import cuda_standins
 registered = cpu.register()
 before = sorted(name for name in ("megatron", "sglang") if name in sys.modules)
 import torch
+import megatron.bridge  # before the engine, to see that either may come first
 import verl.workers.engine
 from verl.workers.engine import EngineRegistry
 from verl.plugin.platform import get_platform
@@ -52,7 +53,8 @@ for changes in ({"context_parallel_size": 2}, {"vanilla_mbridge": True}):
         adapt_engine_config(McoreEngineConfig(**changes))
     except ConfigError as error:
         refusals.append(str(error))
-config = McoreEngineConfig(param_offload=True, override_transformer_config={"tp_comm_overlap": None, "num_layers": 3})
+overrides = {"tp_comm_overlap": None, "num_layers": 3}
+config = McoreEngineConfig(param_offload=True, override_transformer_config=overrides)
 adapt_engine_config(config)
 print("PROBE" + json.dumps({
     "refusals": refusals,

@@ -16,6 +16,7 @@ sgl_kernel_standin.py sglang_hooks.py sglang_process.py
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 
 MEGATRON_BRIDGE = "megatron.bridge"
@@ -44,14 +45,20 @@ def register() -> bool:
 
         register_platform()
         sglang_hooks.install()
-        # Megatron-Bridge cannot be imported without the stand-ins, whoever asks for it first.
-        when_imported(MEGATRON_BRIDGE, before=_install_standins)
+        if not _standins_installed():  # else this process was forked with Megatron in place
+            # Megatron-Bridge cannot be imported without the stand-ins, whoever asks first.
+            when_imported(MEGATRON_BRIDGE, before=_install_standins)
         when_imported(VERL_MEGATRON_ENGINE, _register_engines, before=_install_standins)
         _registered = True
     return True
 
 
 _registered = False
+
+
+def _standins_installed() -> bool:
+    standins = sys.modules.get(f"{__name__}.cuda_standins")
+    return standins is not None and standins.installed()
 
 
 def _install_standins() -> None:
