@@ -83,6 +83,11 @@ def install() -> None:
     _installed = True
 
 
+def installed() -> bool:
+    """Return whether the stand-ins are in place in this process."""
+    return _installed
+
+
 class cuda_means_cpu(TorchFunctionMode):
     """Context in which torch takes "cuda" for the CPU, on the thread that entered it.
 
