@@ -60,10 +60,18 @@ class CheckpointKeeper:
         complete = [step for step in self.steps() if self.is_complete(step)]
         return self.folder(complete[-1]) if complete else None
 
+    def begin(self, step: int) -> None:
+        """Declare the checkpoint of ``step`` not whole, before files of it are written. A run that
+        went back to an older checkpoint writes over folders of its former future.
+        """
+        for name in (COMPLETE, COMPLETE + ".partial"):
+            (self.folder(step) / name).unlink(missing_ok=True)
+
     def mark_complete(self, step: int) -> None:
         """Declare the checkpoint of ``step`` whole. Every file is synced to disk before the mark
         is.
         """
+        self.begin(step)  # or an old mark would be listed as one of the files
         folder = self.folder(step)
         sizes = {}
         for path in sorted(folder.rglob("*")):

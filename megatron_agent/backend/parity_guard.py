@@ -44,7 +44,7 @@ class ParityGuard:
         difference = metrics.get(DIFFERENCE)
         if difference is None or self.max_difference is None:
             return
-        if float(difference) > self.max_difference:
+        if not float(difference) <= self.max_difference:  # NaN is not within any limit
             raise ParityError(
                 f"Step {step}: the probabilities of sampled tokens differ by up to "
                 f"{float(difference):.2e} between SGLang and Megatron, above "

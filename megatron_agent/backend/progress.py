@@ -36,8 +36,7 @@ class ProgressBackend:
 
     Args:
         path: ``metrics.jsonl``; lines of steps after ``resumed_step`` are dropped first, since
-            those steps
-            are about to be taken again.
+            those steps are about to be taken again.
         resumed_step: the step of the loaded checkpoint, 0 for a fresh run.
         num_steps: total steps of the run, for the display.
     """
@@ -83,10 +82,11 @@ def progress_line(metrics: Mapping[str, Any], *, step: int, num_steps: int) -> s
         ("updates", "train/optimizer_steps", ".0f"),
         ("failed", "episode/failed/mean", ".2f"),
     ):
-        if key in metrics and not (label == "failed" and metrics[key] == 0):
-            parts.append(f"{label} {metrics[key]:{form}}")
+        value = metrics.get(key)
+        if value is not None and not (label == "failed" and value == 0):
+            parts.append(f"{label} {value:{form}}")
     for key, value in metrics.items():
-        if VALIDATION_SUCCESS in key and "/std" not in key:
+        if VALIDATION_SUCCESS in key and value is not None:
             parts.append(f"eval success {value:.3f}")
     phases = [f"{name} {metrics[key]:.1f}s" for name, key in PHASES.items() if key in metrics]
     if phases:

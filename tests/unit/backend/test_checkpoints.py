@@ -1,0 +1,229 @@
+"""A folder counts as a checkpoint only when everything in it was written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from megatron_agent.backend import checkpoints
+from megatron_agent.backend.checkpoints import COMPLETE, CheckpointKeeper
+from megatron_agent.errors import ConfigError
+
+pytestmark = pytest.mark.unit
+
+
+class KilledError(Exception):
+    """Stands for the process ending here."""
+
+
+def write_files(keeper: CheckpointKeeper, step: int) -> Path:
+    """What verl writes, without the mark."""
+    folder = keeper.folder(step)
+    (folder / "actor" / "dist_ckpt").mkdir(parents=True)
+    (folder / "actor" / "dist_ckpt" / "__0_0.distcp").write_bytes(b"weights" * step)
+    (folder / "data.pt").write_bytes(b"order")
+    return folder
+
+
+def write_complete(keeper: CheckpointKeeper, *steps: int) -> None:
+    for step in steps:
+        write_files(keeper, step)
+        keeper.mark_complete(step)
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> CheckpointKeeper:
+    return CheckpointKeeper(root=tmp_path / "checkpoints", max_to_keep=2)
+
+
+def test_a_run_without_a_checkpoint_folder_has_no_checkpoint(keeper):
+    assert keeper.steps() == []
+    assert keeper.latest_complete() is None
+    keeper.discard_partial()
+    keeper.prune()
+
+
+def test_the_newest_complete_folder_is_the_one_to_load(keeper):
+    write_complete(keeper, 2, 10, 9)
+    write_files(keeper, 11)
+    assert keeper.steps() == [2, 9, 10, 11]
+    assert keeper.latest_complete() == keeper.folder(10)
+    keeper.check_loadable(keeper.folder(10))
+
+
+def test_partial_folders_are_discarded_and_nothing_else_is(keeper):
+    write_complete(keeper, 1)
+    write_files(keeper, 2)
+    tracker = keeper.root / "latest_checkpointed_iteration.txt"
+    tracker.write_text("2")
+    other = keeper.root / "global_step_best"
+    other.mkdir()
+    keeper.discard_partial()
+    assert keeper.steps() == [1]
+    assert tracker.exists() and other.is_dir()
+
+
+@pytest.mark.parametrize("num_synced", range(4))
+def test_a_kill_while_the_mark_is_made_leaves_no_checkpoint(keeper, monkeypatch, num_synced):
+    write_complete(keeper, 1)
+    write_files(keeper, 2)
+    before = checkpoints._sync
+    calls = []
+
+    def killed(path: Path) -> None:
+        if len(calls) == num_synced:
+            raise KilledError
+        calls.append(path)
+        before(path)
+
+    monkeypatch.setattr(checkpoints, "_sync", killed)
+    # Two files of verl and the mark under another name; the last sync comes after the rename.
+    if num_synced == 3:
+        with pytest.raises(KilledError):
+            keeper.mark_complete(2)
+        assert keeper.latest_complete() == keeper.folder(2)
+        keeper.check_loadable(keeper.folder(2))
+        return
+    with pytest.raises(KilledError):
+        keeper.mark_complete(2)
+    assert keeper.latest_complete() == keeper.folder(1)
+    keeper.discard_partial()
+    assert keeper.steps() == [1]
+
+
+def test_every_file_is_synced_before_the_mark_appears(keeper, monkeypatch):
+    folder = write_files(keeper, 1)
+    synced: list[tuple[str, bool]] = []
+    monkeypatch.setattr(
+        checkpoints,
+        "_sync",
+        lambda path: synced.append((path.name, (folder / COMPLETE).exists())),
+    )
+    keeper.mark_complete(1)
+    assert synced == [
+        ("__0_0.distcp", False),
+        ("data.pt", False),
+        (COMPLETE + ".partial", False),
+        (folder.name, True),
+    ]
+
+
+def test_the_mark_names_every_file_and_its_size(keeper):
+    write_complete(keeper, 3)
+    mark = json.loads((keeper.folder(3) / COMPLETE).read_text())
+    assert mark == {"step": 3, "bytes": {"actor/dist_ckpt/__0_0.distcp": 21, "data.pt": 5}}
+
+
+def test_a_step_that_is_saved_again_can_be_loaded(keeper):
+    write_complete(keeper, 1)
+    (keeper.folder(1) / "data.pt").write_bytes(b"another order")
+    (keeper.folder(1) / "critic.pt").write_bytes(b"new")
+    keeper.mark_complete(1)
+    keeper.check_loadable(keeper.folder(1))
+    assert COMPLETE not in json.loads((keeper.folder(1) / COMPLETE).read_text())["bytes"]
+
+
+def test_writing_over_a_complete_checkpoint_makes_it_partial_until_it_is_whole_again(keeper):
+    write_complete(keeper, 1, 2)
+    keeper.begin(2)
+    assert keeper.latest_complete() == keeper.folder(1)
+    keeper.begin(3)  # nothing there yet
+    keeper.mark_complete(2)
+    assert keeper.latest_complete() == keeper.folder(2)
+
+
+def test_a_mark_that_a_kill_left_unfinished_is_not_one_of_the_files(keeper):
+    (write_files(keeper, 1) / "COMPLETE.partial").write_text("{")
+    keeper.mark_complete(1)
+    keeper.check_loadable(keeper.folder(1))
+
+
+def test_pruning_keeps_the_newest_complete_ones_and_leaves_partial_ones_alone(keeper):
+    write_complete(keeper, 1, 2, 3, 10)
+    write_files(keeper, 11)
+    keeper.prune()
+    assert keeper.steps() == [3, 10, 11]
+
+
+@pytest.mark.parametrize("max_to_keep", [0, -1, 1])
+def test_pruning_never_removes_the_last_complete_one(tmp_path, max_to_keep):
+    keeper = CheckpointKeeper(root=tmp_path, max_to_keep=max_to_keep)
+    write_complete(keeper, 1, 2)
+    write_files(keeper, 3)
+    keeper.prune()
+    keeper.prune()
+    assert keeper.latest_complete() == keeper.folder(2)
+    assert keeper.steps() == [2, 3]
+
+
+def test_without_a_limit_all_are_kept(tmp_path):
+    keeper = CheckpointKeeper(root=tmp_path)
+    write_complete(keeper, 1, 2, 3)
+    keeper.prune()
+    assert keeper.steps() == [1, 2, 3]
+
+
+def test_a_kill_while_pruning_leaves_a_folder_that_says_it_is_not_whole(keeper, monkeypatch):
+    write_complete(keeper, 1, 2, 3)
+
+    def killed(folder: Path) -> None:
+        (folder / "data.pt").unlink()
+        raise KilledError
+
+    monkeypatch.setattr(checkpoints.shutil, "rmtree", killed)
+    with pytest.raises(KilledError):
+        keeper.prune()
+    monkeypatch.undo()
+    assert not keeper.is_complete(1)
+    keeper.discard_partial()
+    assert keeper.steps() == [2, 3]
+
+
+def test_a_checkpoint_without_the_mark_is_refused(keeper):
+    folder = write_files(keeper, 1)
+    with pytest.raises(ConfigError) as raised:
+        keeper.check_loadable(folder)
+    assert str(raised.value) == (
+        f"trainer.resume_from_path must be a folder with a COMPLETE file, got '{folder}'. "
+        "Choose another checkpoint of this run."
+    )
+
+
+def test_a_checkpoint_that_does_not_exist_is_refused(keeper):
+    with pytest.raises(ConfigError, match="must be a folder with a COMPLETE file"):
+        keeper.check_loadable(keeper.folder(5))
+
+
+def test_a_file_of_another_size_is_refused_by_name(keeper):
+    write_complete(keeper, 1)
+    (keeper.folder(1) / "actor" / "dist_ckpt" / "__0_0.distcp").write_bytes(b"wei")
+    with pytest.raises(ConfigError) as raised:
+        keeper.check_loadable(str(keeper.folder(1)))
+    assert str(raised.value) == (
+        "trainer.resume_from_path must hold actor/dist_ckpt/__0_0.distcp with 7 bytes, "
+        f"got '{keeper.folder(1)} (3 bytes)'. Choose another checkpoint of this run."
+    )
+
+
+def test_a_file_that_is_gone_is_refused_by_name(keeper):
+    write_complete(keeper, 1)
+    (keeper.folder(1) / "data.pt").unlink()
+    with pytest.raises(ConfigError, match=r"must hold data\.pt with 5 bytes, got .*None bytes"):
+        keeper.check_loadable(keeper.folder(1))
+
+
+def test_the_folder_comes_from_verls_keys(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trainer = {"default_local_dir": "run/checkpoints", "max_ckpt_to_keep": 3}
+    config = SimpleNamespace(trainer=AttributeDict(trainer))
+    keeper = CheckpointKeeper.from_config(config)
+    assert keeper == CheckpointKeeper(root=tmp_path / "run" / "checkpoints", max_to_keep=3)
+
+
+class AttributeDict(dict):
+    """A section of a configuration, as far as it is needed here."""
+
+    __getattr__ = dict.__getitem__
