@@ -298,6 +298,10 @@ def test_megatron_still_sums_gradients_of_marked_parameters() -> None:
     assert '"q_layernorm" in name or "k_layernorm" in name' in source
 
 
+def test_verl_still_compiles_a_product_in_its_entropy() -> None:
+    assert "@torch.compile(dynamic=True)" in _source("verl.utils.megatron.tensor_parallel")
+
+
 def test_verls_platform_still_has_the_methods_ours_implements() -> None:
     from verl.plugin.platform import PlatformBase
 

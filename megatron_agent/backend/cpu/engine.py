@@ -56,6 +56,9 @@ class CPUEngineMixin(MegatronEngine):
         # Trained weights go to the inference servers as shared memory. By file rather than by file
         # descriptor, because the receiving process is not a child of this one.
         torch.multiprocessing.set_sharing_strategy("file_system")
+        # verl compiles one small product of its entropy. Here that would need a C++ compiler and
+        # ten seconds or more of the first step.
+        torch.compiler.set_stance("force_eager")
         with cuda_means_cpu():
             super().__init__(model_config, engine_config, optimizer_config, checkpoint_config)
 
