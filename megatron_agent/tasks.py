@@ -12,6 +12,7 @@ Example::
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import tempfile
@@ -49,6 +50,9 @@ TRAIN_SEEDS = range(0, 2**30)
 EVAL_SEEDS = range(2**30, 2**31)
 """The two ranges do not meet, so no seed is ever in both splits, whatever was generated when."""
 
+EVAL_SHARE = 0.25
+"""Share of different starts that belong to evaluation, where starts can be told apart."""
+
 
 def generate_tasks(
     env: str,
@@ -61,9 +65,10 @@ def generate_tasks(
     arguments give the same tasks.
 
     The splits share no seed (the ranges are disjoint) and, where the environment can tell (its
-    ``start_key``), no start in disguise, such as one map under two seeds. Evaluation tasks are
-    drawn first and keep the environment's natural distribution; training draws step around them.
-    Within one split a start may come twice.
+    ``start_key``), no start in disguise, such as one map under two seeds: a hash of the start says
+    which split it belongs to, whatever else is drawn. So both splits have the environment's own
+    distribution, and lists generated at different times never overlap. Within one split a start
+    may come twice.
 
     Raises:
         TaskError: unknown environment, an option or a number that cannot work, or too few different
@@ -71,7 +76,7 @@ def generate_tasks(
 
     Example:
         >>> [task.task_id for task in generate_tasks("frozenlake", 1, 1, seed=3)]
-        ['frozenlake-train-499279672', 'frozenlake-eval-1951346435']
+        ['frozenlake-train-713918400', 'frozenlake-eval-1951346435']
     """
     where = "generate_tasks"
     spec = load_spec(env, f"{where}, field 'env'")
@@ -80,24 +85,31 @@ def generate_tasks(
         if not isinstance(value, int) or value < 0:
             raise TaskError(f"{where}, field {name!r}: must be an integer >= 0, got {value!r}.")
 
-    def key_of(start_seed: int) -> str:
-        return spec.start_key(start_seed, options) if spec.start_key else str(start_seed)
+    def belongs(start_seed: int, split: str) -> bool:
+        if spec.start_key is None:
+            return True
+        return split == _split_of(spec.start_key(start_seed, options))
 
-    eval_seeds = _draw_seeds(EVAL_SEEDS, num_eval, f"{env}/eval/{seed}", lambda _: True)
-    taken = {key_of(eval_seed) for eval_seed in eval_seeds}
-    train_seeds = _draw_seeds(
-        TRAIN_SEEDS, num_train, f"{env}/train/{seed}", lambda drawn: key_of(drawn) not in taken
-    )
-    if len(train_seeds) < num_train:
-        raise TaskError(
-            f"{where}: environment {env!r} with options {options!r} has too few different starts; "
-            f"only {len(train_seeds)} of {num_train} training tasks are not among the {num_eval} "
-            f"evaluation tasks. Lower num_eval, or use options with more variety."
+    chosen = {
+        split: _draw_seeds(
+            seeds, num, f"{env}/{split}/{seed}", lambda drawn, split=split: belongs(drawn, split)
         )
+        for split, seeds, num in (
+            ("train", TRAIN_SEEDS, num_train),
+            ("eval", EVAL_SEEDS, num_eval),
+        )
+    }
+    for split, num in (("train", num_train), ("eval", num_eval)):
+        if len(chosen[split]) < num:
+            raise TaskError(
+                f"{where}: environment {env!r} with options {options!r} has too few different "
+                f"starts; found {len(chosen[split])} of {num} {split} tasks. Ask for fewer, or use "
+                f"options with more variety."
+            )
     return [
         EnvTask(env=env, task_id=f"{env}-{split}-{drawn}", seed=drawn, split=split, options=options)
-        for split, seeds in (("train", train_seeds), ("eval", eval_seeds))
-        for drawn in seeds
+        for split in ("train", "eval")
+        for drawn in chosen[split]
     ]
 
 
@@ -151,6 +163,12 @@ def read_tasks(path: str | os.PathLike[str]) -> list[EnvTask]:
             f"{path}: a task file must hold at least one task, got none. Generate some."
         )
     return check_rows(rows, path)
+
+
+def _split_of(start_key: str) -> str:
+    """Which split a start belongs to; the same everywhere and for ever."""
+    digest = hashlib.blake2b(start_key.encode(), digest_size=8).digest()
+    return "eval" if int.from_bytes(digest, "big") < EVAL_SHARE * 2**64 else "train"
 
 
 def _draw_seeds(seeds: range, num: int, rng_seed: str, accept: Callable[[int], bool]) -> list[int]:

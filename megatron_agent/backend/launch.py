@@ -62,6 +62,8 @@ def set_environment(config: DictConfig, run_dir: Path) -> None:
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     # One warm-up poll of the tokenizers library per process; forked children would warn about it.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # verl's progress bar would run through our line per step.
+    os.environ.setdefault("TQDM_DISABLE", "1")
     # A worker of the driver's own code must find it, installed or not.
     root = str(Path(__file__).resolve().parents[2])
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]

@@ -78,6 +78,8 @@ class PreforkServer:
 
     def stop(self) -> None:
         """End the server and everything forked from it."""
+        if not self._socket.exists():
+            self._process.kill()  # still importing: it looks at nothing, and has forked nothing
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:

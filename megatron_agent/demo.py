@@ -1,0 +1,147 @@
+"""``make demo``: from nothing to a trained agent on a machine without a GPU.
+
+Makes the tasks and a small policy that has seen an expert, trains it with GiGPO through the whole
+stack, and writes ``<run>/summary.json`` with the success on held-out tasks before and after.
+
+    python -m megatron_agent.demo --tp 2 --pp 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from megatron_agent.errors import MegatronAgentError
+
+logger = logging.getLogger(__name__)
+
+SUCCESS_KEY = "success/mean@1"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo; returns its exit code: 0 when the policy got better."""
+    parser = argparse.ArgumentParser(prog="megatron_agent.demo", description=__doc__)
+    parser.add_argument("--tp", type=int, default=2, help="tensor parallelism")
+    parser.add_argument("--pp", type=int, default=1, help="pipeline parallelism")
+    parser.add_argument("--run-dir", type=Path, default=Path("runs/demo"))
+    parser.add_argument("--policy", type=Path, default=Path("runs/policies/demo"))
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="Hydra overrides")
+    options = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    try:
+        return run_demo(options)
+    except MegatronAgentError as error:
+        sys.stderr.write(f"demo: {error}\n")
+        return 2
+
+
+def run_demo(options: argparse.Namespace) -> int:
+    """Tasks, policy, training, summary."""
+    from megatron_agent.config import check_config, compose_config
+    from megatron_agent.config.findings import Findings
+
+    started_s = time.time()
+    overrides = [
+        "experiment=demo",
+        f"run.dir={options.run_dir}",
+        f"actor_rollout_ref.model.path={options.policy}",
+        f"actor_rollout_ref.actor.megatron.tensor_model_parallel_size={options.tp}",
+        f"actor_rollout_ref.actor.megatron.pipeline_model_parallel_size={options.pp}",
+        *options.overrides,
+    ]
+    findings = Findings()
+    settings = check_config(compose_config(overrides, findings=findings), findings)
+    # The policy is about to be made; everything else must be right before a minute is spent on it.
+    findings.problems = [p for p in findings.problems if p.key != "actor_rollout_ref.model.path"]
+    findings.raise_if_any()
+    assert settings is not None
+    if options.run_dir.exists():
+        logger.info("Removing the demo of before in %s.", options.run_dir)
+        shutil.rmtree(options.run_dir)
+    make_policy(options.policy, settings.env)
+    policy_s = time.time() - started_s
+
+    from megatron_agent.train import train
+
+    train_started_s = time.time()
+    exit_code = train(overrides, argv=sys.argv)
+    if exit_code != 0:
+        return exit_code
+    summary = summarise(options.run_dir, train_started_s=train_started_s)
+    summary.update(
+        tp=options.tp,
+        pp=options.pp,
+        seconds_policy=round(policy_s, 1),
+        seconds_total=round(time.time() - started_s, 1),
+    )
+    write_json(options.run_dir / "summary.json", summary)
+    logger.info("%s", json.dumps(summary, indent=2))
+    if summary["success_after"] <= summary["success_before"]:
+        logger.error("The policy did not get better.")
+        return 1
+    return 0
+
+
+def make_policy(folder: Path, env: Any) -> None:
+    """A warm-started policy for ``env``; one that is there already is kept."""
+    from megatron_agent.policy.build import RECIPE_FILE, PolicyRecipe, build_policy
+    from megatron_agent.policy.warm_start import WarmStartConfig
+
+    if (folder / RECIPE_FILE).is_file():
+        logger.info("Using the policy in %s.", folder)
+        return
+    logger.info("Making a policy in %s: imitating an expert for about a minute.", folder)
+    recipe = PolicyRecipe(
+        env=env.env_name,
+        env_options=dict(env.options),
+        warm_start=WarmStartConfig(max_steps=env.max_steps, history_length=env.history_length),
+    )
+    build_policy(recipe, folder)
+
+
+def summarise(run_dir: Path, *, train_started_s: float) -> dict[str, Any]:
+    """Read ``metrics.jsonl``.
+
+    Returns:
+        ``success_before`` and ``success_after`` (held-out tasks, first and last evaluation),
+        ``episodes_per_evaluation``, ``iterations``, and ``seconds_to_first_step``: from the start
+        of training, model loading and the first evaluation included, to the end of step 1.
+    """
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    evaluations = [
+        value
+        for line in lines
+        for key, value in line.items()
+        if key.endswith(SUCCESS_KEY) and "/std" not in key
+    ]
+    steps = [line for line in lines if "train/rows" in line]
+    run = json.loads((run_dir / "run.json").read_text())
+    return {
+        "success_before": evaluations[0],
+        "success_after": evaluations[-1],
+        "episodes_per_evaluation": run["attempts"][-1]["config"]["env"]["tasks"]["num_eval"],
+        "iterations": len(steps),
+        "seconds_to_first_step": round(steps[0]["time"] - train_started_s, 1),
+        "seconds_per_step": round(
+            sum(line["timing_s/step"] for line in steps[1:]) / max(1, len(steps) - 1), 2
+        ),
+    }
+
+
+def write_json(path: Path, content: Any) -> None:
+    """The file appears under its name only when complete."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(partial, path)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
