@@ -47,6 +47,7 @@ _LOOP = "verl.experimental.agent_loop.agent_loop"
 PRIVATE_NAMES: tuple[PrivateName, ...] = (
     PrivateName(module=_V1, attribute="PPOTrainer._build_replay_buffer", used_by="trainer"),
     PrivateName(module=_V1, attribute="PPOTrainer._compute_advantage", used_by="trainer"),
+    PrivateName(module=_V1, attribute="PPOTrainer._compute_old_log_prob", used_by="trainer"),
     PrivateName(module=_V1, attribute="PPOTrainer._get_required_batch_multiple", used_by="trainer"),
     PrivateName(module=_V1, attribute="PPOTrainer._update_actor", used_by="trainer"),
     PrivateName(module=_V1, attribute="PPOTrainer._update_critic", used_by="trainer"),
