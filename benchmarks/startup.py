@@ -110,6 +110,7 @@ def _measure(name: str, run_dir: Path, policy: Path, overrides: list[str]) -> fl
                 "trainer.test_freq=-1",
                 "trainer.save_freq=-1",
                 "data.train_batch_size=4",
+                "actor_rollout_ref.actor.ppo_mini_batch_size=2",
                 "env.rollout.n=4",
                 "env.tasks.num_train=64",
                 "env.tasks.num_eval=8",

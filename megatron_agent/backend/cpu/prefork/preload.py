@@ -1,8 +1,8 @@
 """What the prefork server imports: everything heavy that does not hold on to a run.
 
-Ray is left out, and verl with it: Ray's native library reads the job id and the raylet's pid from the
-environment when it is loaded, once, and a worker forked after that would belong to no job. With their
-dependencies in place both import in about half a second.
+Ray is left out, and verl with it: Ray's native library reads the job id and the raylet's pid from
+the environment when it is loaded, once, and a worker forked after that would belong to no job. With
+their dependencies in place both import in about half a second.
 """
 
 from __future__ import annotations
