@@ -19,6 +19,8 @@ from megatron_agent.errors import CreditError, FailureRateError
 
 Row = Mapping[str, Any]
 
+LOST_SESSIONS = "verl logs why a session was lost in the agent loop worker's log."
+
 
 def credit_batch(
     settings: AgentSettings,
@@ -41,12 +43,16 @@ def credit_batch(
         ``(advantage_N, metrics)``.
 
     Raises:
-        CreditError: a session is missing from its group, or a row is malformed.
+        CreditError: a session is missing from its group, a row is malformed, or there is none.
         FailureRateError: too many episodes failed, or one failed in a way that must end the run.
     """
     real = np.flatnonzero(~is_padding_N)
     real_keys = [keys[i] for i in real]
     real_rows = [rows[i] for i in real]
+    if not real_rows:
+        raise CreditError(
+            f"The batch has no episode, only {len(keys)} padding rows. {LOST_SESSIONS}"
+        )
     sessions = _sessions(real_keys, real_rows)
     _check_fatal(sessions)
     _check_group_sizes(sessions, num_sessions=settings.env.rollout.n)
@@ -97,7 +103,7 @@ def _check_group_sizes(sessions: Mapping[tuple[str, int], Row], *, num_sessions:
         if missing:
             raise CreditError(
                 f"Group {uid} has {len(present)} of {num_sessions} sessions; missing: {missing}. "
-                "verl logs why a session was lost in the agent loop worker's log."
+                f"{LOST_SESSIONS}"
             )
 
 

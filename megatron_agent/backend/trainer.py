@@ -202,6 +202,7 @@ class AgentTrainerMixin:
         """verl's checkpoint, then the mark that makes it one: a folder without the mark is never
         loaded.
         """
+        self.checkpoints.begin(self.global_steps)
         super()._save_checkpoint()  # type: ignore[misc]
         self.checkpoints.mark_complete(self.global_steps)
         self.checkpoints.prune()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -325,3 +326,26 @@ def test_our_estimator_spreads_a_rows_credit_over_its_sampled_tokens() -> None:
         trainer._advantage_N.reset(token)
     assert advantages.tolist() == [[0.5, 0.5, 0.0], [-1.0, 0.0, 0.0]]
     assert returns.tolist() == advantages.tolist()
+
+
+def test_a_checkpoint_is_not_whole_while_verl_writes_over_it(tmp_path: Path) -> None:
+    from megatron_agent.backend.checkpoints import CheckpointKeeper
+    from megatron_agent.backend.trainer import AgentTrainerMixin
+
+    keeper = CheckpointKeeper(root=tmp_path)
+    while_writing = []
+
+    class Base:
+        def _save_checkpoint(self) -> None:
+            while_writing.append(keeper.is_complete(3))
+            keeper.folder(3).mkdir(exist_ok=True)
+
+    class Trainer(AgentTrainerMixin, Base):
+        pass
+
+    trainer = object.__new__(Trainer)
+    trainer.checkpoints, trainer.global_steps = keeper, 3
+    for _ in range(2):
+        trainer._save_checkpoint()
+        assert keeper.is_complete(3)
+    assert while_writing == [False, False]

@@ -84,6 +84,11 @@ def test_padding_does_not_stand_in_for_a_missing_session(batch, make_settings):
         batch.credit(make_settings())
 
 
+def test_a_batch_of_padding_alone_is_an_error(batch, make_settings):
+    with pytest.raises(CreditError, match=r"no episode, only 1 padding rows\. verl logs why"):
+        batch.padding("a_0_0", {}).credit(make_settings())
+
+
 def test_a_fatal_row_ends_the_run_with_its_reason_whatever_the_rate(batch, make_settings):
     batch.episode("a", 0, rewards=(1.0,))
     batch.episode("a", 1, rewards=(0.0,), fatal="group_start: seeds 7 and 8 differ")
