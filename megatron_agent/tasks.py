@@ -12,6 +12,7 @@ Example::
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import random
@@ -92,7 +93,7 @@ def generate_tasks(
 
     chosen = {
         split: _draw_seeds(
-            seeds, num, f"{env}/{split}/{seed}", lambda drawn, split=split: belongs(drawn, split)
+            seeds, num, f"{env}/{split}/{seed}", functools.partial(belongs, split=split)
         )
         for split, seeds, num in (
             ("train", TRAIN_SEEDS, num_train),

@@ -29,6 +29,7 @@ def credit_batch(
     keys: Sequence[str],
     rows: Sequence[Row],
     is_padding_N: np.ndarray,
+    num_groups: int | None = None,
 ) -> tuple[np.ndarray, dict[str, float]]:
     """Advantages for every row of a batch; padding rows get 0 and enter no statistic.
 
@@ -38,6 +39,7 @@ def credit_batch(
         keys: N row keys ``{uid}_{session}_{step}``.
         rows: N dictionaries of extra fields, as the agent loop wrote them.
         is_padding_N: rows that verl added to fill the batch.
+        num_groups: groups that were asked for; None when nobody knows.
 
     Returns:
         ``(advantage_N, metrics)``.
@@ -55,7 +57,7 @@ def credit_batch(
         )
     sessions = _sessions(real_keys, real_rows)
     _check_fatal(sessions)
-    _check_group_sizes(sessions, num_sessions=settings.env.rollout.n)
+    _check_group_sizes(sessions, num_sessions=settings.env.rollout.n, num_groups=num_groups)
     metrics = _episode_metrics(sessions, real_rows, num_padding=len(keys) - len(real))
     _check_failure_rate(sessions, max_rate=settings.env.max_failure_rate)
 
@@ -94,10 +96,17 @@ def _check_fatal(sessions: Mapping[tuple[str, int], Row]) -> None:
             )
 
 
-def _check_group_sizes(sessions: Mapping[tuple[str, int], Row], *, num_sessions: int) -> None:
+def _check_group_sizes(
+    sessions: Mapping[tuple[str, int], Row], *, num_sessions: int, num_groups: int | None
+) -> None:
     found: dict[str, set[int]] = defaultdict(set)
     for uid, session_id in sessions:
         found[uid].add(session_id)
+    if num_groups is not None and len(found) < num_groups:
+        raise CreditError(
+            f"The batch has {len(found)} of {num_groups} groups; the others lost every session. "
+            f"{LOST_SESSIONS}"
+        )
     for uid, present in found.items():
         missing = sorted(set(range(num_sessions)) - present)
         if missing:

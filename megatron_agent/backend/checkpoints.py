@@ -113,6 +113,15 @@ class CheckpointKeeper:
         key, remedy = "trainer.resume_from_path", "Choose another checkpoint of this run."
         if not mark.is_file():
             raise ConfigError(key, f"must be a folder with a {COMPLETE} file", str(folder), remedy)
+        step, newest = folder.name.removeprefix(PREFIX), self.latest_complete()
+        if folder.parent == self.root and newest is not None and newest.name != folder.name:
+            raise ConfigError(
+                key,
+                f"must be the newest checkpoint of its run ({newest.name})",
+                str(folder),
+                f"Going back to step {step} would leave two histories in one folder: start a run "
+                "in another folder from it, or remove the later checkpoints.",
+            )
         for name, num_bytes in json.loads(mark.read_text())["bytes"].items():
             file = folder / name
             found = file.stat().st_size if file.is_file() else None

@@ -94,6 +94,8 @@ def prepare_for_verl(config: DictConfig) -> str:
         config.trainer.use_v1 = True
         # Our progress line and metrics.jsonl take the place of verl's console dump.
         config.trainer.logger = [name for name in config.trainer.logger if name != "console"]
+        # One rule for what is kept, ours: verl's own would delete inside folders marked complete.
+        config.trainer.max_actor_ckpt_to_keep = config.trainer.max_critic_ckpt_to_keep = None
         config.run.dir = str(Path(str(config.run.dir)).absolute())
         config.trainer.default_local_dir = str(
             Path(str(config.trainer.default_local_dir)).absolute()
@@ -113,7 +115,7 @@ def start_ray(config: DictConfig, server: PreforkServer | None = None) -> None:
 
     if ray.is_initialized():
         return
-    init_kwargs: dict[str, Any] = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)  # type: ignore[assignment]
+    init_kwargs: dict[str, Any] = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
     runtime_env = get_ppo_ray_runtime_env(config)
     own = init_kwargs.pop("runtime_env", None) or {}
     inherited = (
@@ -152,10 +154,18 @@ def start_ray(config: DictConfig, server: PreforkServer | None = None) -> None:
 
 
 def _train(config: DictConfig, trainer_name: str) -> int:
-    from megatron_agent.backend.preflight import check_registration, registration_problems
+    import ray
+
+    from megatron_agent.backend.preflight import (
+        ask_worker,
+        check_registration,
+        registration_problems,
+    )
 
     device = str(config.trainer.device)
+    in_worker = ask_worker(device, trainer_name)
     check_registration(registration_problems(device, trainer_name), "driver")
+    check_registration(ray.get(in_worker), "Ray worker")
 
     import transfer_queue as tq
     from verl.trainer.ppo.utils import need_critic, need_reference_policy

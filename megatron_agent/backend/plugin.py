@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+from types import ModuleType
 
 from megatron_agent.backend import cpu
 from megatron_agent.backend.cpu.lazy_import import when_imported
@@ -28,16 +29,18 @@ def register() -> None:
     if _registered:
         return
     cpu.register()
-    when_imported(
-        "verl.trainer.ppo.v1",
-        lambda _: importlib.import_module("megatron_agent.backend.trainer"),
-    )
-    when_imported(
-        "verl.experimental.agent_loop",
-        lambda _: importlib.import_module("megatron_agent.backend.agent_loop"),
-    )
+    when_imported("verl.trainer.ppo.v1", _register_trainers)
+    when_imported("verl.experimental.agent_loop", _register_agent_loop)
     _fork_spawned_processes()
     _registered = True
+
+
+def _register_trainers(_: ModuleType) -> None:
+    importlib.import_module("megatron_agent.backend.trainer")
+
+
+def _register_agent_loop(_: ModuleType) -> None:
+    importlib.import_module("megatron_agent.backend.agent_loop")
 
 
 def _fork_spawned_processes() -> None:

@@ -67,8 +67,8 @@ def _tested_verl() -> str:
     return VERL_VERSION
 
 
-def remote_registration_problems(*args: Any) -> list[str]:
-    """:func:`registration_problems`, in a Ray worker."""
+def ask_worker(device_name: str, trainer_name: str) -> Any:
+    """Start :func:`registration_problems` in a Ray worker; returns the reference to its answer."""
     import ray
 
-    return list(ray.get(ray.remote(num_cpus=0)(registration_problems).remote(*args)))
+    return ray.remote(num_cpus=0)(registration_problems).remote(device_name, trainer_name)

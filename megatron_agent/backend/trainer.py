@@ -17,7 +17,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -38,6 +38,11 @@ from megatron_agent.backend.progress import ProgressBackend
 from megatron_agent.backend.stop import StopRequested, StopSwitch
 from megatron_agent.config import AgentSettings
 from megatron_agent.credit import credit_names
+
+if TYPE_CHECKING:
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer as _VerlTrainer
+else:
+    _VerlTrainer = object  # verl's trainer comes in by the classes below
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +74,7 @@ def spread_row_credit(
     return advantages_NL, advantages_NL
 
 
-class AgentTrainerMixin:
+class AgentTrainerMixin(_VerlTrainer):
     """Step-level credit and run-keeping over a verl V1 trainer.
 
     Mini-batches: ``actor.ppo_mini_batch_size`` counts **task groups**, as in verl, where one prompt
@@ -87,7 +92,7 @@ class AgentTrainerMixin:
             config.trainer.v1.trainer_mode = self.base_mode
             if self.credit_method in credit_names():
                 config.algorithm.adv_estimator = ESTIMATOR_NAME
-        super().__init__(config)  # type: ignore[call-arg]
+        super().__init__(config)
         self.checkpoints = CheckpointKeeper.from_config(config)
         self.parity = ParityGuard(max_difference=config.trainer.get("max_rollout_probs_diff", None))
 
@@ -95,17 +100,17 @@ class AgentTrainerMixin:
 
     def _build_replay_buffer(self) -> Any:
         """verl polls for finished episodes every 2 s, which in a fast run is most of a step."""
-        replay_buffer = super()._build_replay_buffer()  # type: ignore[misc]
+        replay_buffer = super()._build_replay_buffer()
         replay_buffer.poll_interval = float(self.config.trainer.get("poll_interval_s", 2.0))
         return replay_buffer
 
     def on_validate_begin(self) -> None:
         self._add_progress()
-        super().on_validate_begin()  # type: ignore[misc]
+        super().on_validate_begin()
 
     def on_train_begin(self) -> None:
         self._add_progress()
-        super().on_train_begin()  # type: ignore[misc]
+        super().on_train_begin()
 
     def _add_progress(self) -> None:
         backends = self.logger.logger
@@ -123,7 +128,7 @@ class AgentTrainerMixin:
             if self.global_steps > 0 and not self.checkpoints.is_complete(self.global_steps):
                 self._save_checkpoint()
             raise StopRequested(self.global_steps)
-        super().on_step_begin()  # type: ignore[misc]
+        super().on_step_begin()
 
     def _num_mini_batches(self) -> int:
         actor = self.config.actor_rollout_ref.actor
@@ -137,7 +142,7 @@ class AgentTrainerMixin:
         return dp_size * self._num_mini_batches()
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        batch = super()._compute_old_log_prob(batch, metrics)  # type: ignore[misc]
+        batch = super()._compute_old_log_prob(batch, metrics)
         self.parity.check(metrics, step=self.global_steps)
         return batch
 
@@ -146,7 +151,7 @@ class AgentTrainerMixin:
         names.
         """
         if self.config.algorithm.adv_estimator != ESTIMATOR_NAME:
-            return super()._compute_advantage(batch, metrics)  # type: ignore[misc]
+            return super()._compute_advantage(batch, metrics)
         data = tq.kv_batch_get(
             keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"]
         )
@@ -156,23 +161,24 @@ class AgentTrainerMixin:
             keys=list(batch.keys),
             rows=[dict(getattr(row, "data", row)) for row in list(data["extra_fields"])],
             is_padding_N=np.array([bool(tag.get("is_padding", False)) for tag in batch.tags]),
+            num_groups=int(self.config.data.train_batch_size) // self.parameter_sync_step,
         )
         metrics.update(credit_metrics)
         num_epochs = int(self.config.actor_rollout_ref.actor.ppo_epochs)
         metrics["train/optimizer_steps"] = self._num_mini_batches() * num_epochs
         token = _advantage_N.set(advantage_N)
         try:
-            return super()._compute_advantage(batch, metrics)  # type: ignore[misc]
+            return super()._compute_advantage(batch, metrics)
         finally:
             _advantage_N.reset(token)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         with self._mini_batch_rows("actor_rollout_ref.actor", batch):
-            return super()._update_actor(batch, metrics)  # type: ignore[misc]
+            return super()._update_actor(batch, metrics)
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         with self._mini_batch_rows("critic", batch):
-            return super()._update_critic(batch, metrics)  # type: ignore[misc]
+            return super()._update_critic(batch, metrics)
 
     @contextmanager
     def _mini_batch_rows(self, section: str, batch: KVBatchMeta) -> Iterator[None]:
@@ -203,22 +209,25 @@ class AgentTrainerMixin:
         loaded.
         """
         self.checkpoints.begin(self.global_steps)
-        super()._save_checkpoint()  # type: ignore[misc]
+        super()._save_checkpoint()
         self.checkpoints.mark_complete(self.global_steps)
         self.checkpoints.prune()
 
     def _load_checkpoint(self) -> None:
         """Resume from the newest complete checkpoint, whatever verl's tracker file says."""
-        if self.config.trainer.resume_mode == "auto":
+        trainer = self.config.trainer
+        if trainer.resume_mode == "auto":
             self.checkpoints.discard_partial()
             latest = self.checkpoints.latest_complete()
-            mode = "disable" if latest is None else "resume_path"
             with open_dict(self.config):
-                self.config.trainer.resume_mode = mode
-                self.config.trainer.resume_from_path = None if latest is None else str(latest)
-        if self.config.trainer.resume_mode == "resume_path":
-            self.checkpoints.check_loadable(self.config.trainer.resume_from_path)
-        super()._load_checkpoint()  # type: ignore[misc]
+                trainer.resume_mode = "disable" if latest is None else "resume_path"
+                trainer.resume_from_path = None if latest is None else str(latest)
+        if trainer.resume_mode == "resume_path":
+            self.checkpoints.check_loadable(trainer.resume_from_path)
+        super()._load_checkpoint()
+        if self.global_steps > 0:
+            with open_dict(self.config):
+                trainer.val_before_train = False  # the run has done that where it began
 
 
 @register_trainer(TRAINER_PREFIX + "sync")

@@ -14,6 +14,8 @@ REQUIRED: Mapping[str, tuple[object, str]] = {
         "gym_steps",
         "it gives the rows that credit needs",
     ),
+    # A checkpoint is marked complete when the call returns, so the files must be there by then.
+    "actor_rollout_ref.actor.checkpoint.async_save": (False, "checkpoints are marked when written"),
     "trainer.use_v1": (True, "credit is computed in verl's V1 trainer"),
 }
 CHOICES: Mapping[str, tuple[str, ...]] = {

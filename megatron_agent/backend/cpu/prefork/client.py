@@ -54,10 +54,10 @@ def main() -> int:
     if status is None:
         return 1
     if os.WIFSIGNALED(status):
-        signum = os.WTERMSIG(status)
-        if signum in FORWARDED:
-            signal.signal(signum, signal.SIG_DFL)
-        os.kill(os.getpid(), signum)
+        ended_by = os.WTERMSIG(status)
+        if ended_by in FORWARDED:
+            signal.signal(ended_by, signal.SIG_DFL)
+        os.kill(os.getpid(), ended_by)
     return os.waitstatus_to_exitcode(status)
 
 

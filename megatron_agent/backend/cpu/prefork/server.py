@@ -154,7 +154,8 @@ def become(request: dict[str, Any], descriptors: Sequence[int]) -> None:
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the process's own, open until it ends
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    for name in ("stdin", "stdout", "stderr"):
+        setattr(sys, f"__{name}__", getattr(sys, name))
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
