@@ -1,4 +1,5 @@
-"""The errors of this package. Each also derives from the matching built-in, and each survives pickling.
+"""The errors of this package. Each also derives from the matching built-in, and each survives
+pickling.
 
 Ray and multiprocessing carry exceptions between processes by pickling ``args``; so every error here
 takes its parts as positional arguments and keeps them.
@@ -34,15 +35,21 @@ class ConfigError(MegatronAgentError, ValueError):
 
 
 class TaskError(MegatronAgentError, ValueError):
-    """A dataset row or file that does not describe a task; the message names file, row and field."""
+    """A dataset row or file that does not describe a task; the message names file, row and
+    field.
+    """
 
 
 class RegistryError(MegatronAgentError, LookupError):
-    """A name that nothing is registered under; the message lists what exists and the nearest match."""
+    """A name that nothing is registered under; the message lists what exists and the nearest
+    match.
+    """
 
 
 class EnvError(MegatronAgentError, RuntimeError):
-    """An environment crashed, hung, or broke its contract. Inside an episode this is data, not an end."""
+    """An environment crashed, hung, or broke its contract. Inside an episode this is data, not
+    an end.
+    """
 
 
 class GroupStartError(EnvError):
@@ -62,8 +69,9 @@ class CreditError(MegatronAgentError, ValueError):
 
 
 class HookError(MegatronAgentError, RuntimeError):
-    """verl, Megatron or SGLang lacks a hook that this package relies on (another version, or a plugin
-    that was not loaded)."""
+    """verl, Megatron or SGLang lacks a hook that this package relies on (another version, or a
+    plugin that was not loaded).
+    """
 
 
 class FailureRateError(MegatronAgentError, RuntimeError):

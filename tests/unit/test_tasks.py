@@ -94,7 +94,10 @@ def test_generation_depends_on_its_seed_alone():
         ({"num_eval": 1.5}, r"field 'num_eval': must be an integer >= 0, got 1\.5"),
         ({"seed": "x"}, r"field 'seed': must be an integer >= 0, got 'x'"),
         ({"options": {"size": 99}}, r"field 'options': option 'size' .* got 99"),
-        ({"options": {"p": 1.0}}, r"too few different starts; found 0 of 2 eval tasks. Ask for fewer"),
+        (
+            {"options": {"p": 1.0}},
+            r"too few different starts; found 0 of 2 eval tasks. Ask for fewer",
+        ),
     ],
 )
 def test_what_cannot_be_generated_says_why(arguments: dict[str, Any], message: str):

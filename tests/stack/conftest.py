@@ -1,0 +1,130 @@
+"""Runs of the whole stack for the stack tier: one tiny policy, one helper to start training."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPO_ROOT = Path(__file__).resolve().parents[2]
+START_TIMEOUT_S = 900
+
+
+@dataclass
+class TrainingRun:
+    """A run folder and the means to start it (again)."""
+
+    folder: Path
+    overrides: tuple[str, ...]
+    environment: dict[str, str]
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start ``megatron_agent.train`` in a process of its own; output goes to the run folder."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "output.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "megatron_agent.train", *self.overrides],
+                cwd=REPO_ROOT,
+                env={**os.environ, **self.environment},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def finish(self) -> int:
+        """Start and wait; returns the exit code."""
+        process = self.start()
+        try:
+            return process.wait(timeout=START_TIMEOUT_S)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def output(self) -> str:
+        return (self.folder / "output.log").read_text(errors="replace")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Lines of ``metrics.jsonl`` that belong to training steps."""
+        path = self.folder / "metrics.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [line for line in map(json.loads, lines) if "train/rows" in line]
+
+    def episodes(self) -> list[dict[str, Any]]:
+        """All journal lines of all agent-loop processes."""
+        files = sorted((self.folder / "episodes").glob("*.jsonl"))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    def tasks_by_step(self) -> dict[int, list[str]]:
+        """Training tasks of each step, sorted: what the data order gave the step."""
+        tasks: dict[int, set[str]] = {}
+        for episode in self.episodes():
+            if episode["split"] == "train":
+                tasks.setdefault(episode["global_step"], set()).add(episode["task_id"])
+        return {step: sorted(names) for step, names in tasks.items()}
+
+    def wait_for(self, condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+        """Wait until something about the run is true; fails when the run ends first."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not condition():
+            assert process.poll() is None, f"the run ended early:\n{self.output()[-3000:]}"
+            assert time.monotonic() < deadline, f"waited in vain:\n{self.output()[-3000:]}"
+            time.sleep(0.2)
+
+
+@pytest.fixture(scope="session")
+def tiny_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random policy of 0.2 M parameters whose heads divide by 2."""
+    folder = tmp_path_factory.mktemp("policy") / "tiny"
+    subprocess.run(
+        [
+            sys.executable,
+            str(REPO_ROOT / "tools" / "make_policy.py"),
+            f"--out={folder}",
+            "--hidden=64",
+            "--layers=2",
+            "--intermediate=128",
+        ],
+        check=True,
+        cwd=REPO_ROOT,
+        stdout=subprocess.DEVNULL,
+    )
+    return folder
+
+
+@pytest.fixture
+def training_run(tmp_path: Path, tiny_policy: Path) -> Callable[..., TrainingRun]:
+    """Makes small runs: 2 groups of 3 sessions, 3 steps an episode."""
+
+    def make(name: str, *overrides: str, **environment: str) -> TrainingRun:
+        folder = tmp_path / name
+        return TrainingRun(
+            folder=folder,
+            overrides=(
+                "experiment=frozenlake_cpu",
+                f"run.dir={folder}",
+                f"actor_rollout_ref.model.path={tiny_policy}",
+                "data.train_batch_size=2",
+                "actor_rollout_ref.actor.ppo_mini_batch_size=1",
+                "env.rollout.n=3",
+                "env.max_steps=3",
+                "env.tasks.num_train=16",
+                "env.tasks.num_eval=4",
+                "trainer.val_before_train=false",
+                "trainer.test_freq=-1",
+                "trainer.save_freq=-1",
+                "trainer.total_training_steps=2",
+                *overrides,
+            ),
+            environment=environment,
+        )
+
+    return make
