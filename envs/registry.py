@@ -108,7 +108,8 @@ def load_env(name: str) -> EnvSpec:
 @functools.cache
 def _targets() -> dict[str, str]:
     """Name to ``module:attribute``. Cached: looking through the metadata of every installed package
-    takes tens of milliseconds, and environments are looked up for every row and every episode."""
+    takes tens of milliseconds, and environments are looked up for every row and every episode.
+    """
     targets = dict(_BUILT_IN)
     for entry_point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
         known = targets.setdefault(entry_point.name, entry_point.value)

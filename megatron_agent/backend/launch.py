@@ -60,6 +60,7 @@ def set_environment(config: DictConfig, run_dir: Path) -> None:
     # Ray's own default since 2.60, said before any process reads it: a forked worker has Ray's
     # configuration from before the fork. The token itself is Ray's to make.
     os.environ.setdefault("RAY_AUTH_MODE", "token")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # One warm-up poll of the tokenizers library per process; forked children would warn about it.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # verl's progress bar would run through our line per step.

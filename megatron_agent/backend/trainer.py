@@ -14,9 +14,11 @@ unchanged.
 from __future__ import annotations
 
 import logging
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +40,7 @@ from megatron_agent.backend.progress import ProgressBackend
 from megatron_agent.backend.stop import StopRequested, StopSwitch
 from megatron_agent.config import AgentSettings
 from megatron_agent.credit import credit_names
+from megatron_agent.errors import ConfigError
 
 if TYPE_CHECKING:
     from verl.trainer.ppo.v1.trainer_base import PPOTrainer as _VerlTrainer
@@ -72,6 +75,28 @@ def spread_row_credit(
     credit_N = torch.as_tensor(advantage_N, dtype=torch.float32, device=response_mask.device)
     advantages_NL = credit_N[:, None] * response_mask
     return advantages_NL, advantages_NL
+
+
+def refuse_pickled_code(path: Path) -> None:
+    """Let a file through that holds only tensors and plain values.
+
+    verl reads ``data.pt`` with ``torch.load(weights_only=False)``, which runs whatever code
+    somebody put into it; reading it the safe way first makes sure that there is none.
+
+    Raises:
+        ConfigError: the file asks for code to be run.
+    """
+    if not path.exists():
+        return
+    try:
+        torch.load(path, weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ConfigError(
+            "trainer.resume_from_path",
+            f"must hold a {path.name} of tensors and plain values ({str(error).splitlines()[0]})",
+            str(path),
+            "Do not load a checkpoint that you did not write.",
+        ) from error
 
 
 class AgentTrainerMixin(_VerlTrainer):
@@ -224,6 +249,7 @@ class AgentTrainerMixin(_VerlTrainer):
                 trainer.resume_from_path = None if latest is None else str(latest)
         if trainer.resume_mode == "resume_path":
             self.checkpoints.check_loadable(trainer.resume_from_path)
+            refuse_pickled_code(Path(trainer.resume_from_path) / "data.pt")
         super()._load_checkpoint()
         if self.global_steps > 0:
             with open_dict(self.config):

@@ -97,12 +97,14 @@ class CPUEngineMixin(MegatronEngine):
         return _iterate_in_context(weights), peft_config
 
     def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        _start_optimizer_state(getattr(self, "optimizer", None))
         with cuda_means_cpu():
             super().save_checkpoint(*args, **kwargs)
 
     def load_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         # With float32 parameters the distributed optimizer's main parameters are views of the
         # model's, and it copies into them in place; autograd forbids that on views of leaves.
+        _start_optimizer_state(getattr(self, "optimizer", None))
         with cuda_means_cpu(), torch.no_grad():
             super().load_checkpoint(*args, **kwargs)
 
@@ -145,6 +147,27 @@ def adapt_engine_config(engine_config: McoreEngineConfig) -> None:
     overrides = {**TRANSFORMER_DEFAULTS, **engine_config.override_transformer_config}
     object.__setattr__(engine_config, "dtype", "float32")
     object.__setattr__(engine_config, "override_transformer_config", overrides)
+
+
+def _start_optimizer_state(optimizer: Any) -> None:
+    """Give an optimizer that has not taken a step yet the state of step 0.
+
+    torch's Adam makes its state in the first step. Without Transformer Engine or Apex, Megatron
+    reads the step count out of that state to lay out a checkpoint, also one that is about to be
+    loaded, and fails when there is none.
+    """
+    for part in getattr(optimizer, "chained_optimizers", [optimizer]):
+        adam = getattr(part, "optimizer", None)
+        if not isinstance(adam, torch.optim.Adam | torch.optim.AdamW):
+            continue
+        for group in adam.param_groups:
+            for parameter in group["params"]:
+                if not adam.state[parameter]:
+                    adam.state[parameter] = {
+                        "step": torch.tensor(0.0),
+                        "exp_avg": torch.zeros_like(parameter.data),
+                        "exp_avg_sq": torch.zeros_like(parameter.data),
+                    }
 
 
 def _iterate_in_context(
