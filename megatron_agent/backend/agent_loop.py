@@ -56,18 +56,19 @@ class GymStepsAgentLoop(AgentLoopBase):
         try:
             task = task_from_extra_info(dict(kwargs["extra_info"]))
             episode = await self._play(task, uid, session_id, sampling_params)
+            RolloutResources.journal(self.config).append(episode, global_step=global_steps)
         except asyncio.CancelledError:
             raise
         except Exception as error:
             # GroupStartError: the group is not a group. Anything else here is a bug of ours or of
-            # an environment's pure functions, not an episode failure: rows of it must not be
-            # trained on.
+            # an environment's pure functions, or a disk that is full, and not an episode failure:
+            # rows of it must not be trained on.
             logger.exception("Session %s of group %s could not be played.", session_id, uid)
             kind = "group_start" if isinstance(error, GroupStartError) else type(error).__name__
             output = self._masked_output(uid, session_id, global_steps, failure=f"{kind}: {error}")
             output.extra_fields["fatal"] = f"{kind}: {error}"
+            output.extra_fields["reward_extra_info"]["fatal"] = f"{kind}: {error}"
             return [output]
-        RolloutResources.journal(self.config).append(episode, global_step=global_steps)
         samples = episode_to_samples(episode)
         if not samples:
             return [self._masked_output(uid, session_id, global_steps, failure=episode.failure)]
@@ -199,6 +200,9 @@ def _extra_fields(sample: StepSample, global_steps: int, *, failure: str) -> dic
             "success": float(sample.success),
             "episode_length": sample.episode_length,
             "failed": float(sample.failed),
+            # Texts enter no average; the check of an evaluation reads them.
+            "failure": failure,
+            "fatal": "",
         },
     }
 

@@ -7,12 +7,13 @@ be tested in milliseconds.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from megatron_agent.backend.failure_rate import check_failure_rate
 from megatron_agent.config import AgentSettings
 from megatron_agent.credit import CreditRows, compute_credit
 from megatron_agent.errors import CreditError, FailureRateError
@@ -59,7 +60,10 @@ def credit_batch(
     _check_fatal(sessions)
     _check_group_sizes(sessions, num_sessions=settings.env.rollout.n, num_groups=num_groups)
     metrics = _episode_metrics(sessions, real_rows, num_padding=len(keys) - len(real))
-    _check_failure_rate(sessions, max_rate=settings.env.max_failure_rate)
+    check_failure_rate(
+        [str(row["failure"]) if row["failed"] else "" for row in sessions.values()],
+        max_rate=settings.env.max_failure_rate,
+    )
 
     result = compute_credit(
         method,
@@ -114,18 +118,6 @@ def _check_group_sizes(
                 f"Group {uid} has {len(present)} of {num_sessions} sessions; missing: {missing}. "
                 f"{LOST_SESSIONS}"
             )
-
-
-def _check_failure_rate(sessions: Mapping[tuple[str, int], Row], *, max_rate: float) -> None:
-    failures = [str(row["failure"]) for row in sessions.values() if row["failed"]]
-    rate = len(failures) / max(1, len(sessions))
-    if rate > max_rate:
-        kinds = Counter(failure.split(":", 1)[0] for failure in failures)
-        counted = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
-        raise FailureRateError(
-            f"{len(failures)} of {len(sessions)} episodes failed ({counted}), more than "
-            f"env.max_failure_rate={max_rate} allows. First failure: {failures[0]}"
-        )
 
 
 def _episode_metrics(

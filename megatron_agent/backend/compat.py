@@ -49,6 +49,7 @@ PRIVATE_NAMES: tuple[PrivateName, ...] = (
     PrivateName(module=_V1, attribute="PPOTrainer._compute_advantage", used_by="trainer"),
     PrivateName(module=_V1, attribute="PPOTrainer._compute_old_log_prob", used_by="trainer"),
     PrivateName(module=_V1, attribute="PPOTrainer._get_required_batch_multiple", used_by="trainer"),
+    PrivateName(module=_V1, attribute="PPOTrainer._val_metrics_update", used_by="trainer"),
     PrivateName(module=_V1, attribute="PPOTrainer._update_actor", used_by="trainer"),
     PrivateName(module=_V1, attribute="PPOTrainer._update_critic", used_by="trainer"),
     PrivateName(module=_V1, attribute="PPOTrainer._save_checkpoint", used_by="trainer"),

@@ -34,6 +34,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from megatron_agent.backend.batch_credit import credit_batch
 from megatron_agent.backend.checkpoints import CheckpointKeeper
+from megatron_agent.backend.evaluation_check import check_evaluation
 from megatron_agent.backend.names import ESTIMATOR_NAME, TRAINER_PREFIX
 from megatron_agent.backend.parity_guard import ParityGuard
 from megatron_agent.backend.progress import ProgressBackend
@@ -155,9 +156,38 @@ class AgentTrainerMixin(_VerlTrainer):
             raise StopRequested(self.global_steps)
         super().on_step_begin()
 
+    def _val_metrics_update(
+        self,
+        data_sources: Any,
+        sample_uids: Any,
+        reward_extra_infos_dict: dict[str, list[Any]],
+        *args: Any,
+        expected_acc_counts: dict[Any, int] | None = None,
+        **kwargs: Any,
+    ) -> dict[str, float]:
+        """An evaluation's averages, once it is known that every session is in them."""
+        check_evaluation(
+            reward_extra_infos_dict,
+            num_expected=sum((expected_acc_counts or {}).values()),
+            max_rate=self.settings.env.max_failure_rate,
+        )
+        averages: dict[str, float] = super()._val_metrics_update(
+            data_sources,
+            sample_uids,
+            reward_extra_infos_dict,
+            *args,
+            expected_acc_counts=expected_acc_counts,
+            **kwargs,
+        )
+        return averages
+
+    def _num_groups(self) -> int:
+        """Task groups of one update; ``separate_async`` makes several updates per iteration."""
+        return int(self.config.data.train_batch_size) // int(self.parameter_sync_step)
+
     def _num_mini_batches(self) -> int:
-        actor = self.config.actor_rollout_ref.actor
-        return max(1, int(self.config.data.train_batch_size) // int(actor.ppo_mini_batch_size))
+        mini_batch_size = int(self.config.actor_rollout_ref.actor.ppo_mini_batch_size)
+        return max(1, self._num_groups() // mini_batch_size)
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         """Rows must split evenly over mini-batches and data-parallel ranks, no more: verl's own
@@ -186,11 +216,13 @@ class AgentTrainerMixin(_VerlTrainer):
             keys=list(batch.keys),
             rows=[dict(getattr(row, "data", row)) for row in list(data["extra_fields"])],
             is_padding_N=np.array([bool(tag.get("is_padding", False)) for tag in batch.tags]),
-            num_groups=int(self.config.data.train_batch_size) // self.parameter_sync_step,
+            num_groups=self._num_groups(),
         )
         metrics.update(credit_metrics)
         num_epochs = int(self.config.actor_rollout_ref.actor.ppo_epochs)
-        metrics["train/optimizer_steps"] = self._num_mini_batches() * num_epochs
+        # verl averages this over the updates of an iteration.
+        num_updates = self._num_mini_batches() * num_epochs * int(self.parameter_sync_step)
+        metrics["train/optimizer_steps"] = num_updates
         token = _advantage_N.set(advantage_N)
         try:
             return super()._compute_advantage(batch, metrics)

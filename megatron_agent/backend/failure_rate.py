@@ -1,0 +1,33 @@
+"""Failed episodes are data, until there are too many of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from megatron_agent.errors import FailureRateError
+
+
+def check_failure_rate(failures: Sequence[str], *, max_rate: float, what: str = "episodes") -> None:
+    """Stop a run in which too many episodes failed.
+
+    Args:
+        failures: for each episode why it failed (``kind: text``), empty when it did not.
+        max_rate: ``env.max_failure_rate``.
+        what: the episodes, in words, for the message.
+
+    Raises:
+        FailureRateError: with counts by kind and the first failure.
+
+    Example:
+        >>> check_failure_rate(["", "env_error: it died"], max_rate=0.5)
+    """
+    failed = [failure for failure in failures if failure]
+    if len(failed) <= max_rate * len(failures):
+        return
+    kinds = Counter(failure.split(":", 1)[0] for failure in failed)
+    counted = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
+    raise FailureRateError(
+        f"{len(failed)} of {len(failures)} {what} failed ({counted}), more than "
+        f"env.max_failure_rate={max_rate} allows. First failure: {failed[0]}"
+    )

@@ -1,0 +1,124 @@
+"""What the agent loop and the trainer hand to verl when something goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from megatron_agent.errors import FailureRateError
+from megatron_agent.types import Episode
+
+pytestmark = [pytest.mark.contract, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def agent_loop(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An agent loop whose sessions end before their first step."""
+    import verl.experimental.agent_loop  # noqa: F401 - verl must be whole before our part of it
+
+    from megatron_agent.backend.agent_loop import GymStepsAgentLoop
+
+    loop = object.__new__(GymStepsAgentLoop)
+    loop.config = None
+    loop.tokenizer = SimpleNamespace(eos_token_id=7)
+    loop.rollout_config = SimpleNamespace(calculate_log_probs=True)
+
+    async def play(task: Any, uid: str, session_id: int, _: Any) -> Episode:
+        return Episode(
+            uid=uid,
+            session_id=session_id,
+            env=task.env,
+            task_id=task.task_id,
+            seed=task.seed,
+            split=task.split,
+            turns_T=(),
+            success=False,
+            failure="env_error: it died",
+        )
+
+    monkeypatch.setattr(loop, "_play", play)
+    return loop
+
+
+def run(agent_loop: Any) -> Any:
+    extra_info = {
+        "index": 0,
+        "env": "frozenlake",
+        "task_id": "t",
+        "seed": 3,
+        "split": "train",
+        "options_json": "{}",
+    }
+    (output,) = asyncio.run(
+        agent_loop.run({}, uid="g", session_id=1, global_steps=5, extra_info=extra_info)
+    )
+    return output
+
+
+def use_journal(monkeypatch: pytest.MonkeyPatch, append: Any) -> None:
+    from megatron_agent.backend import agent_loop
+
+    journal = SimpleNamespace(append=append)
+    monkeypatch.setattr(agent_loop.RolloutResources, "journal", lambda _: journal)
+
+
+def test_a_session_without_steps_is_one_masked_row(
+    agent_loop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_journal(monkeypatch, lambda *_, **__: None)
+    output = run(agent_loop)
+    assert (output.response_ids, output.response_mask) == ([7], [0])
+    assert output.extra_fields["fatal"] == ""
+    assert output.extra_fields["reward_extra_info"]["failure"] == "env_error: it died"
+
+
+def test_a_full_disk_ends_the_run_instead_of_losing_the_session(
+    agent_loop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def append(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    use_journal(monkeypatch, append)
+    output = run(agent_loop)
+    expected = "OSError: [Errno 28] No space left on device"
+    assert output.extra_fields["fatal"] == expected
+    assert output.extra_fields["reward_extra_info"]["fatal"] == expected
+
+
+@pytest.fixture
+def trainer() -> Any:
+    """A trainer that was never built: its settings alone."""
+    import verl.trainer.ppo.v1  # noqa: F401 - verl must be whole before our part of it
+
+    from megatron_agent.backend.trainer import AgentTrainerSeparateAsync
+
+    trainer = object.__new__(AgentTrainerSeparateAsync)
+    trainer.settings = SimpleNamespace(env=SimpleNamespace(max_failure_rate=0.5))
+    trainer.config = SimpleNamespace(
+        data=SimpleNamespace(train_batch_size=8),
+        actor_rollout_ref=SimpleNamespace(actor=SimpleNamespace(ppo_mini_batch_size=2)),
+    )
+    return trainer
+
+
+def test_an_evaluation_that_lost_a_session_is_refused(trainer: Any) -> None:
+    infos = {"reward": [1.0], "success": [1.0], "failure": [""], "fatal": [""]}
+    arguments = (["frozenlake"], ["a"], infos, [2])
+    metrics = trainer._val_metrics_update(*arguments, expected_acc_counts={("frozenlake", "a"): 1})
+    assert metrics["val-aux/frozenlake/success/mean@1"] == 1.0
+    assert not any("fatal" in name or "failure" in name for name in metrics)
+    with pytest.raises(FailureRateError, match="1 of 2 sessions"):
+        trainer._val_metrics_update(
+            *arguments, expected_acc_counts={("frozenlake", "a"): 1, ("frozenlake", "b"): 1}
+        )
+
+
+@pytest.mark.parametrize(("updates_per_iteration", "mini_batches"), [(1, 4), (4, 1)])
+def test_a_mini_batch_has_its_size_however_many_updates_an_iteration_makes(
+    trainer: Any, updates_per_iteration: int, mini_batches: int
+) -> None:
+    trainer.parameter_sync_step = updates_per_iteration
+    assert trainer._num_mini_batches() == mini_batches
