@@ -17,7 +17,6 @@ MODULES = (
     "megatron_agent.tasks",
     "megatron_agent.rollout.env_pool",
     "megatron_agent.rollout.episode",
-    "megatron_agent.rollout.failures",
     "megatron_agent.rollout.journal",
     "megatron_agent.rollout.memory",
     "megatron_agent.rollout.samples",
