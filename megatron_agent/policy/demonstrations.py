@@ -20,7 +20,6 @@ from typing import Any, Protocol
 
 from envs.base import Observation, PastStep, PromptContext
 from envs.registry import EnvSpec
-from envs.tags import format_response
 from megatron_agent.errors import ConfigError
 
 
@@ -74,7 +73,7 @@ def demonstrate(
                     prompt=spec.build_prompt(
                         prompt_context(observation, step_idx, max_steps, history, history_length)
                     ),
-                    response=format_response(_spoil(plan[0], observation, label_noise, rng)),
+                    response=spec.format_response(_spoil(plan[0], observation, label_noise, rng)),
                 )
                 action = _spoil(plan[0], observation, wander, rng)
                 outcome = env.step(action)

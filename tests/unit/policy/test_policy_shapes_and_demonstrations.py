@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -99,6 +100,20 @@ def test_wandering_changes_the_moves_but_not_the_advice() -> None:
     found = _demonstrate([Start(seed=0)] * 50, wander=1.0)
     assert {response for _, response in found} == {format_response("right")}
     assert any(prompt.startswith("[at 0 left]") for prompt, _ in found)
+
+
+def test_the_answer_to_imitate_is_in_the_environments_own_form() -> None:
+    spec = dataclasses.replace(CORRIDOR, format_response=lambda action: f"go {action}")
+    found = demonstrate(
+        spec,
+        [Start(seed=1)],
+        max_steps=1,
+        history_length=0,
+        wander=0.0,
+        label_noise=0.0,
+        rng=random.Random(0),
+    )
+    assert [one.response for one in found] == ["go right"]
 
 
 def test_label_noise_changes_the_advice_but_not_the_moves() -> None:
