@@ -38,10 +38,10 @@ class WarmStartConfig:
     """How to warm-start; checked when made."""
 
     target_success: float = 0.4
-    min_updates: int = 100
+    min_updates: int = 260
     """No measurement ends it earlier. A policy that walks blindly towards the goal is soon as
     successful as a noisy one that looks, but reinforcement learning hardly improves it."""
-    max_updates: int = 200
+    max_updates: int = 300
     batch_size: int = 32
     learning_rate: float = 2e-3
     num_warmup_updates: int = 20
@@ -53,7 +53,7 @@ class WarmStartConfig:
     """Past steps in a prompt, as ``env.history_length`` in the run to come."""
     wander: float = 0.3
     """Chance of a random move; see `megatron_agent.policy.demonstrations`."""
-    label_noise: float = 0.35
+    label_noise: float = 0.4
     """Chance of a random label: how far the policy that samples stays below what it knows."""
 
     def __post_init__(self) -> None:
