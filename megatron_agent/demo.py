@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from megatron_agent.errors import MegatronAgentError
+from megatron_agent.errors import ConfigError, MegatronAgentError
+from megatron_agent.run_lock import LOCK_FILE, hold_run
 
 logger = logging.getLogger(__name__)
 
@@ -63,9 +64,7 @@ def run_demo(options: argparse.Namespace) -> int:
     findings.problems = [p for p in findings.problems if p.key != "actor_rollout_ref.model.path"]
     findings.raise_if_any()
     assert settings is not None
-    if options.run_dir.exists():
-        logger.info("Removing the demo of before in %s.", options.run_dir)
-        shutil.rmtree(options.run_dir)
+    remove_earlier_run(options.run_dir)
     make_policy(options.policy, settings.env)
     policy_s = time.time() - started_s
 
@@ -88,6 +87,35 @@ def run_demo(options: argparse.Namespace) -> int:
         logger.error("The policy did not get better.")
         return 1
     return 0
+
+
+def remove_earlier_run(run_dir: Path) -> None:
+    """Empty the folder of an earlier run; from here on it is this process's own.
+
+    Raises:
+        ConfigError: another process runs in the folder, or it holds something else than a run.
+    """
+    if run_dir.exists() and any(run_dir.iterdir()) and not _is_run(run_dir):
+        raise ConfigError(
+            "--run-dir",
+            "must be a new folder or that of an earlier run: what is in it would be removed",
+            str(run_dir),
+            "Choose another folder, or remove it yourself.",
+        )
+    hold_run(run_dir)
+    for path in run_dir.iterdir():
+        if path.name == LOCK_FILE:
+            continue
+        logger.info("Removing %s of the demo before.", path)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _is_run(folder: Path) -> bool:
+    """A run, or what is left of one whose removal or first seconds were interrupted."""
+    return any((folder / name).is_file() for name in ("run.json", LOCK_FILE))
 
 
 def make_policy(folder: Path, env: Any) -> None:

@@ -5,6 +5,7 @@ configuration differs in what a checkpoint depends on is refused.
 
 Layout::
 
+    runs/<name>/run.lock        held by the process that runs
     runs/<name>/run.json        versions, seeds and configuration of every attempt
     runs/<name>/tasks/          generated task lists
     runs/<name>/checkpoints/    written by verl
@@ -27,6 +28,7 @@ from megatron_agent.config import Findings, as_plain
 from megatron_agent.config.values import ConfigValues
 from megatron_agent.errors import ConfigError
 from megatron_agent.provenance import git_commit, optional_packages, versions
+from megatron_agent.run_lock import hold_run
 
 FORMAT = 1
 """Raised when ``run.json`` changes in a way that readers must know."""
@@ -88,6 +90,8 @@ class RunFolder:
 def prepare_run(run_dir: Path, config: DictConfig, argv: Sequence[str]) -> RunFolder:
     """Create or reopen the folder of a run and record this attempt in its ``run.json``.
 
+    The folder is this process's own until the process ends (`megatron_agent.run_lock`).
+
     Args:
         run_dir: folder of the run; created when absent.
         config: the validated configuration.
@@ -99,19 +103,19 @@ def prepare_run(run_dir: Path, config: DictConfig, argv: Sequence[str]) -> RunFo
     Raises:
         ConfigProblemsError: the folder holds a run with another model, environment, data order or
             layout.
-        ConfigError: ``run.json`` cannot be read.
+        ConfigError: ``run.json`` cannot be read, or another process is in the folder.
 
     Example:
         >>> prepare_run(Path("runs/demo"), config, ["train"]).attempt  # doctest: +SKIP
         1
     """
+    hold_run(run_dir)
     record = _read_record(run_dir)
     tree = as_plain(config)
     attempts = record["attempts"]
     if attempts:
         _check_same_run(run_dir, attempts[0]["config"], tree)
     attempts.append(_describe_attempt(len(attempts) + 1, tree, argv))
-    run_dir.mkdir(parents=True, exist_ok=True)
     write_json(run_dir / "run.json", record)
     return RunFolder(path=run_dir, attempt=len(attempts))
 
