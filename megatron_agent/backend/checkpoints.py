@@ -60,6 +60,47 @@ class CheckpointKeeper:
         complete = [step for step in self.steps() if self.is_complete(step)]
         return self.folder(complete[-1]) if complete else None
 
+    def choose(self, resume_mode: str, resume_from_path: str | None) -> Path | None:
+        """The checkpoint to start from; None for a fresh start. Removes half-written ones when the
+        run goes on from its own.
+
+        A run that was started from a checkpoint of another run goes on from its own once it has
+        one, so that the same command resumes it too.
+
+        Args:
+            resume_mode: ``trainer.resume_mode``.
+            resume_from_path: ``trainer.resume_from_path``; read by mode ``resume_path`` alone.
+
+        Raises:
+            ConfigError: a checkpoint that cannot be loaded, or a start that would leave two
+                histories in one folder.
+        """
+        own = self.latest_complete()
+        if resume_mode == "disable":
+            if own is not None:
+                raise ConfigError(
+                    "trainer.resume_mode",
+                    f"must be auto in a folder that holds checkpoints ({own.name})",
+                    resume_mode,
+                    "Start afresh in another folder (run.name=...), or remove the checkpoints.",
+                )
+            return None
+        chosen = own
+        if resume_mode == "resume_path":
+            key, name = "trainer.resume_from_path", Path(resume_from_path or "").name
+            if not name.removeprefix(PREFIX).isdigit() or not name.startswith(PREFIX):
+                rule = f"must be a folder {PREFIX}<k> when trainer.resume_mode=resume_path"
+                raise ConfigError(key, rule, resume_from_path, "Name one, or use resume_mode=auto.")
+            path = Path(str(resume_from_path)).absolute()
+            if own is None or path.parent == self.root:
+                chosen = path
+            else:
+                logger.warning("Going on from %s, not from %s again.", own, path)
+        if chosen is not None:
+            self.check_loadable(chosen)
+        self.discard_partial()
+        return chosen
+
     def begin(self, step: int) -> None:
         """Declare the checkpoint of ``step`` not whole, before files of it are written. A run that
         went back to an older checkpoint writes over folders of its former future.

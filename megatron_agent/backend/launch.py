@@ -15,6 +15,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from megatron_agent.backend.checkpoints import CheckpointKeeper
 from megatron_agent.backend.cpu.prefork.launch import PreforkServer, prefork_server
 from megatron_agent.backend.preflight import PLUGIN
 from megatron_agent.config import split_config
@@ -35,12 +36,16 @@ def run(config: DictConfig, run_dir: Path) -> int:
         Exit code: 0 when all steps are done, 128 + signal when stopped on request.
 
     Raises:
+        ConfigError: the checkpoint to start from cannot be.
         HookError: the plugin is not registered everywhere, or verl is another version.
         FailureRateError, CreditError: the run could not go on.
     """
     set_environment(config, run_dir)
     config, _ = split_config(config)
     trainer_name = prepare_for_verl(config)
+    # Asked again by the trainer; here a mistake costs no start-up.
+    trainer = config.trainer
+    CheckpointKeeper.from_config(config).choose(trainer.resume_mode, trainer.resume_from_path)
     with ExitStack() as stack:
         server = None
         if config.cluster.get("prefork", False):

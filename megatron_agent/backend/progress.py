@@ -107,8 +107,10 @@ def _plain(value: Any) -> Any:
 def _drop_later_lines(path: Path, step: int) -> None:
     if not path.exists():
         return
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    kept: list[str] = []
+    # A run without a checkpoint begins again, with the evaluation of step 0.
+    lines = path.read_text(encoding="utf-8").splitlines() if step > 0 else []
+    for line in lines:
         try:
             if json.loads(line)["step"] <= step:
                 kept.append(line)

@@ -273,15 +273,12 @@ class AgentTrainerMixin(_VerlTrainer):
     def _load_checkpoint(self) -> None:
         """Resume from the newest complete checkpoint, whatever verl's tracker file says."""
         trainer = self.config.trainer
-        if trainer.resume_mode == "auto":
-            self.checkpoints.discard_partial()
-            latest = self.checkpoints.latest_complete()
-            with open_dict(self.config):
-                trainer.resume_mode = "disable" if latest is None else "resume_path"
-                trainer.resume_from_path = None if latest is None else str(latest)
-        if trainer.resume_mode == "resume_path":
-            self.checkpoints.check_loadable(trainer.resume_from_path)
-            refuse_pickled_code(Path(trainer.resume_from_path) / "data.pt")
+        chosen = self.checkpoints.choose(trainer.resume_mode, trainer.resume_from_path)
+        with open_dict(self.config):
+            trainer.resume_mode = "disable" if chosen is None else "resume_path"
+            trainer.resume_from_path = None if chosen is None else str(chosen)
+        if chosen is not None:
+            refuse_pickled_code(chosen / "data.pt")
         super()._load_checkpoint()
         if self.global_steps > 0:
             with open_dict(self.config):

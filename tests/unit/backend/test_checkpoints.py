@@ -215,6 +215,46 @@ def test_a_file_that_is_gone_is_refused_by_name(keeper):
         keeper.check_loadable(keeper.folder(1))
 
 
+def test_auto_goes_on_from_the_newest_and_removes_what_is_half_written(keeper):
+    assert keeper.choose("auto", None) is None
+    write_complete(keeper, 1, 2)
+    write_files(keeper, 3)
+    assert keeper.choose("auto", None) == keeper.folder(2)
+    assert keeper.steps() == [1, 2]
+
+
+def test_a_fresh_start_beside_checkpoints_is_refused(keeper):
+    assert keeper.choose("disable", None) is None
+    write_complete(keeper, 7)
+    with pytest.raises(ConfigError) as raised:
+        keeper.choose("disable", None)
+    assert str(raised.value) == (
+        "trainer.resume_mode must be auto in a folder that holds checkpoints (global_step_7), got "
+        "'disable'. Start afresh in another folder (run.name=...), or remove the checkpoints."
+    )
+
+
+@pytest.mark.parametrize("path", [None, "", "runs/other", "runs/other/global_step_x"])
+def test_a_path_that_is_no_checkpoint_is_refused(keeper, path):
+    rule = r"must be a folder global_step_<k> when trainer\.resume_mode=resume_path"
+    with pytest.raises(ConfigError, match=rule):
+        keeper.choose("resume_path", path)
+
+
+def test_a_path_may_be_relative_and_end_with_a_slash(keeper, monkeypatch):
+    write_complete(keeper, 3)
+    monkeypatch.chdir(keeper.root)
+    assert keeper.choose("resume_path", "global_step_3/") == keeper.folder(3)
+
+
+def test_a_run_started_from_another_goes_on_from_its_own(keeper, tmp_path):
+    other = CheckpointKeeper(root=tmp_path / "other")
+    write_complete(other, 9)
+    assert keeper.choose("resume_path", str(other.folder(9))) == other.folder(9)
+    write_complete(keeper, 10)
+    assert keeper.choose("resume_path", str(other.folder(9))) == keeper.folder(10)
+
+
 def test_the_folder_comes_from_verls_keys(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     trainer = {"default_local_dir": "run/checkpoints", "max_ckpt_to_keep": 3}

@@ -151,3 +151,9 @@ def test_the_file_lies_in_the_folder_of_the_run(tmp_path):
     backend.log({}, 1)
     backend.finish(exit_code=0)
     assert steps(tmp_path / "mine" / "metrics.jsonl") == [1]
+
+
+def test_a_run_that_begins_again_has_one_evaluation_of_its_start(path):
+    log_steps(path, 0, 1)
+    log_steps(path, 0, 1)
+    assert steps(path) == [0, 1]
