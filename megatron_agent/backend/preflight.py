@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from megatron_agent.backend.names import AGENT_LOOP_NAME
 from megatron_agent.errors import HookError
 
 PLUGIN = "megatron_agent.backend.plugin"
@@ -44,6 +45,22 @@ def registration_problems(device_name: str, trainer_name: str) -> list[str]:
         problems.append(
             f"no trainer {trainer_name!r} is registered (there are: {sorted(TRAINER_REGISTRY)})."
         )
+    problems += _missing_parts(device_name)
+    return problems
+
+
+def _missing_parts(device_name: str) -> list[str]:
+    """Our agent loop, and on a CPU the engines; verl's trainers have imported both registries."""
+    from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
+    from verl.workers.engine.base import EngineRegistry
+
+    problems = []
+    if AGENT_LOOP_NAME not in _agent_loop_registry:
+        problems.append(f"no agent loop {AGENT_LOOP_NAME!r} is registered.")
+    for model_type in ("language_model", "value_model") if device_name == "cpu" else ():
+        backends = EngineRegistry._engines.get(model_type, {})
+        if device_name not in backends.get("megatron", {}):
+            problems.append(f"no Megatron engine for {model_type!r} is registered on a CPU.")
     return problems
 
 
