@@ -16,6 +16,8 @@ from typing import Any
 from megatron_agent.errors import ConfigError, MegatronAgentError
 
 EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 130
+"""The shell's number for a program that Ctrl-C ended."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,7 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program name; ``sys.argv`` by default.
 
     Returns:
-        Exit code: 0 done, 2 for a mistake that one of our errors explains; other errors propagate.
+        Exit code: 0 done, 2 for a mistake that one of our errors explains, 130 for Ctrl-C outside
+        of training steps (`megatron_agent.backend.stop` has those); other errors propagate.
     """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -42,6 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MegatronAgentError as error:
         sys.stderr.write(f"megatron-agent: {error}\n")
         return EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        sys.stderr.write("megatron-agent: interrupted.\n")
+        return EXIT_INTERRUPTED
 
 
 def _build_parser() -> argparse.ArgumentParser:

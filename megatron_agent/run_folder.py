@@ -176,7 +176,7 @@ def _check_same_run(run_dir: Path, before: Mapping[str, Any], now: Mapping[str, 
     was, is_now = ConfigValues(before), ConfigValues(now)
     can_recut = was.flag(f"{_MEGATRON}.dist_ckpt_optim_fully_reshardable")
     for key in FIXED_KEYS if can_recut else (*FIXED_KEYS, *LAYOUT_KEYS):
-        if was.get(key) != is_now.get(key):
+        if _comparable(was, key) != _comparable(is_now, key):
             findings.problem(
                 key,
                 f"must stay {was.get(key)!r}, with which the run in {run_dir} was started",
@@ -184,3 +184,13 @@ def _check_same_run(run_dir: Path, before: Mapping[str, Any], now: Mapping[str, 
                 "Set it back to resume, or start another run with run.name=... .",
             )
     findings.raise_if_any()
+
+
+def _comparable(values: ConfigValues, key: str) -> Any:
+    """The value at ``key``; a path below the run folder, as a path in it, so that the folder may be
+    moved, or be named in another way.
+    """
+    value, run_dir = values.get(key), values.text("run.dir")
+    if run_dir is None or not isinstance(value, str) or not Path(value).is_relative_to(run_dir):
+        return value
+    return ("run.dir", str(Path(value).relative_to(run_dir)))

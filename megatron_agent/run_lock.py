@@ -21,8 +21,9 @@ logger = logging.getLogger(__name__)
 LOCK_FILE = "run.lock"
 _NOT_SUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
-_held: dict[Path, int] = {}
-"""Folders that this process holds, and the descriptors that hold them until it ends."""
+_held: dict[tuple[int, int], int] = {}
+"""Lock files (device, inode) that this process holds, and the descriptors that hold them until it
+ends."""
 
 
 def hold_run(run_dir: Path) -> None:
@@ -37,12 +38,14 @@ def hold_run(run_dir: Path) -> None:
     Example:
         >>> hold_run(Path("runs/demo"))  # doctest: +SKIP
     """
-    folder = run_dir.resolve()
-    if folder in _held:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
+    run_dir.mkdir(parents=True, exist_ok=True)
     # Not inherited by programs that this process starts, or a survivor would hold the folder.
-    descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(run_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    status = os.fstat(descriptor)
+    file_id = (status.st_dev, status.st_ino)
+    if file_id in _held:
+        os.close(descriptor)
+        return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -61,4 +64,4 @@ def hold_run(run_dir: Path) -> None:
         logger.warning("%s cannot be locked (%s): start no second run in it.", run_dir, error)
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-    _held[folder] = descriptor
+    _held[file_id] = descriptor

@@ -35,7 +35,7 @@ from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 from verl.workers.engine import EngineRegistry
 
-print("PROBE" + json.dumps({
+found = {
     "after_verl": after_verl,
     "problems": problems,
     "trainers": {
@@ -49,7 +49,11 @@ print("PROBE" + json.dumps({
         EngineRegistry.get_engine_cls(kind, "megatron").__module__
         for kind in ("language_model", "value_model")
     ],
-}))
+}
+_agent_loop_registry.pop("gym_steps")
+EngineRegistry._engines["value_model"].clear()
+problems["bare"] = registration_problems("cpu", "agent_sync")
+print("PROBE" + json.dumps(found))
 """
 
 
@@ -124,6 +128,13 @@ def test_preflight_reports_all_that_is_wrong(probe: dict[str, Any]) -> None:
     assert "verl chose the platform 'cpu', the run is for 'cuda'" in platform
     assert "no trainer 'agent_nothing' is registered" in trainer
     assert "agent_sync" in trainer
+
+
+def test_preflight_misses_our_agent_loop_and_engines(probe: dict[str, Any]) -> None:
+    assert probe["problems"]["bare"] == [
+        "no agent loop 'gym_steps' is registered.",
+        "no Megatron engine for 'value_model' is registered on a CPU.",
+    ]
 
 
 def test_a_plugin_that_cannot_be_imported_ends_the_process_with_its_reason(

@@ -162,3 +162,14 @@ def test_errors_that_are_not_ours_propagate(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("megatron_agent.provenance.versions", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         cli.main(["version"])
+
+
+def test_ctrl_c_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("megatron_agent.provenance.versions", interrupt)
+    assert cli.main(["version"]) == 130
+    assert capsys.readouterr().err == "megatron-agent: interrupted.\n"

@@ -137,3 +137,17 @@ def test_no_commit_is_recorded_outside_a_checkout(
 ) -> None:
     monkeypatch.setattr(provenance, "_REPOSITORY", tmp_path)
     assert provenance.git_commit() is None
+
+
+def test_a_moved_folder_is_still_the_same_run(tmp_path: Path, config: DictConfig) -> None:
+    assert config.data.train_files.startswith(config.run.dir)
+    prepare_run(tmp_path / "run", config, [])
+    (tmp_path / "run").rename(tmp_path / "moved")
+    before, after = config.run.dir, str(tmp_path / "moved")
+    for key in ("train_files", "val_files"):
+        config.data[key] = config.data[key].replace(before, after)
+    config.run.dir = after
+    assert prepare_run(tmp_path / "moved", config, []).attempt == 2
+    config.data.train_files = "elsewhere/tasks/train.parquet"
+    with pytest.raises(ConfigProblemsError, match=r"data\.train_files must stay"):
+        prepare_run(tmp_path / "moved", config, [])
