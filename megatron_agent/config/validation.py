@@ -10,6 +10,7 @@ from megatron_agent.config.rules.batches import check_batches
 from megatron_agent.config.rules.environment import check_environment
 from megatron_agent.config.rules.layout import check_ranks
 from megatron_agent.config.rules.model_folder import check_model
+from megatron_agent.config.rules.sampling import check_sampling
 from megatron_agent.config.rules.tasks import check_tasks
 from megatron_agent.config.rules.trainer import check_trainer
 from megatron_agent.config.settings import AgentSettings, read_agent_settings
@@ -24,6 +25,7 @@ RULES = (
     check_environment,
     check_tasks,
     check_trainer,
+    check_sampling,
 )
 
 

@@ -43,3 +43,9 @@ def test_values_for_a_cpu_stand_in_one_file() -> None:
         if path.parent.name != "cluster":
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
             assert not [line for line in lines if line.lstrip().startswith(named)], path
+
+
+def test_a_cluster_has_the_last_word_over_what_all_runs_share() -> None:
+    """Or the weight sync would go unwatched on a CPU."""
+    config = compose_config(["experiment=demo"])
+    assert config.trainer.max_rollout_probs_diff == 1e-4

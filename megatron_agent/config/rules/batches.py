@@ -11,6 +11,8 @@ from megatron_agent.config.findings import Findings
 from megatron_agent.config.values import ConfigValues
 
 MINI_BATCH_KEY = "actor_rollout_ref.actor.ppo_mini_batch_size"
+EPOCHS_KEY = "actor_rollout_ref.actor.ppo_epochs"
+UPDATES_KEY = "trainer.v1.separate_async.parameter_sync_step"
 TOKENS_KEY = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
 
 
@@ -25,7 +27,37 @@ def check_batches(values: ConfigValues, findings: Findings) -> None:
             num_groups_per_step,
             f"Use {_nearest_divisor(num_groups, num_groups_per_step)}.",
         )
+    if num_groups:
+        _check_fetches_and_updates(values, num_groups, num_groups_per_step, findings)
+    num_epochs = values.integer(EPOCHS_KEY)
+    if num_epochs is not None and num_epochs < 1:
+        findings.problem(EPOCHS_KEY, "must be >= 1", num_epochs, "Use 1.")
     _check_micro_batches(values, findings)
+
+
+def _check_fetches_and_updates(
+    values: ConfigValues, num_groups: int, num_groups_per_step: int | None, findings: Findings
+) -> None:
+    """What verl would refuse only when its servers are up."""
+    num_fetched = values.integer("data.gen_batch_size")
+    if num_fetched is not None and (num_fetched < 1 or num_groups % num_fetched):
+        findings.problem(
+            "data.gen_batch_size",
+            f"must divide data.train_batch_size ({num_groups})",
+            num_fetched,
+            "Leave it at null.",
+        )
+    if values.text("trainer.v1.trainer_mode") != "separate_async":
+        return
+    num_updates = values.integer(UPDATES_KEY)
+    if num_updates and num_groups_per_step and num_updates * num_groups_per_step != num_groups:
+        findings.problem(
+            UPDATES_KEY,
+            f"times {MINI_BATCH_KEY} ({num_groups_per_step}) must be data.train_batch_size "
+            f"({num_groups}) in mode separate_async",
+            num_updates,
+            "Change one of the three.",
+        )
 
 
 def _check_micro_batches(values: ConfigValues, findings: Findings) -> None:

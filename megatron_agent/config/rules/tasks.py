@@ -34,6 +34,23 @@ def check_tasks(values: ConfigValues, findings: Findings) -> None:
                 num_groups,
                 "Make more tasks (env.tasks.num_train) or use a smaller batch.",
             )
+        elif num_groups >= 1:
+            _check_epochs(values, num_tasks // num_groups, findings)
+
+
+def _check_epochs(values: ConfigValues, steps_per_epoch: int, findings: Findings) -> None:
+    """The epochs hold all steps; verl would end without the last checkpoint and evaluation."""
+    num_epochs = values.integer("trainer.total_epochs")
+    num_steps = values.integer("trainer.total_training_steps")
+    if num_epochs is None or num_steps is None or num_epochs * steps_per_epoch >= num_steps:
+        return
+    findings.problem(
+        "trainer.total_epochs",
+        f"times the steps of an epoch ({steps_per_epoch}) must be >= "
+        f"trainer.total_training_steps ({num_steps})",
+        num_epochs,
+        "Leave it large, and say how long the run is with trainer.total_training_steps.",
+    )
 
 
 def _count_tasks(values: ConfigValues, key: str, findings: Findings) -> int | None:

@@ -21,6 +21,13 @@ REQUIRED: Mapping[str, tuple[object, str]] = {
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "trainer.v1.trainer_mode": ("sync", "colocate_async", "separate_async"),
     "trainer.device": ("cpu", "cuda"),
+    "actor_rollout_ref.actor.loss_agg_mode": (
+        "token-mean",
+        "token-sum",
+        "seq-mean-token-sum",
+        "seq-mean-token-mean",
+        "seq-mean-token-sum-norm",
+    ),
     "trainer.resume_mode": ("auto", "disable", "resume_path"),
 }
 FREQUENCIES: tuple[str, ...] = ("trainer.test_freq", "trainer.save_freq")
@@ -52,10 +59,6 @@ def check_trainer(values: ConfigValues, findings: Findings) -> None:
     poll_interval_s = values.number("trainer.poll_interval_s")
     if poll_interval_s is not None and not poll_interval_s > 0:
         findings.problem("trainer.poll_interval_s", "must be > 0", poll_interval_s, "Use 0.1.")
-    temperature = values.number("actor_rollout_ref.rollout.temperature")
-    if temperature is not None and not temperature > 0:
-        rule = "must be > 0: sessions of a group must differ"
-        findings.problem("actor_rollout_ref.rollout.temperature", rule, temperature, "Use 1.0.")
     for key, (required, reason) in REQUIRED.items():
         if values.get(key) != required:
             rule = f"must be {required!r} ({reason})"

@@ -64,6 +64,16 @@ def test_the_default_configuration_is_fine(findings_of: Callable[..., Findings])
         (f"{ACTOR}.use_dynamic_bsz=false", r"actor.use_dynamic_bsz must be true"),
         (f"{ACTOR}.ppo_max_token_len_per_gpu=100", r"must hold one row .*280 tokens\), got 100"),
         ("env.tasks.num_train=4", r"data.train_batch_size must be <= the number of training tasks"),
+        ("data.gen_batch_size=3", r"gen_batch_size must divide .*\(8\), got 3. Leave it at null."),
+        (f"{ACTOR}.ppo_epochs=0", r"actor.ppo_epochs must be >= 1, got 0"),
+        (f"{ACTOR}.loss_agg_mode=mean", r"loss_agg_mode must be one of token-mean, .*got 'mean'"),
+        ("trainer.v1.trainer_mode=separate_async", r"sync_step times .*mini_batch_size \(8\) must"),
+        ("trainer.total_epochs=0", r"total_epochs times .*\(128\) must be >= .*\(100\), got 0"),
+        # sampling
+        (f"{ROLLOUT}.val_kwargs.n=0", r"val_kwargs.n must be >= 1, got 0. Use 1."),
+        (f"{ROLLOUT}.val_kwargs.do_sample=false", r"do_sample must be true .* the temperature al"),
+        (f"{ROLLOUT}.calculate_log_probs=false", r"max_rollout_probs_diff must be null without"),
+        ("trainer.v1.trainer_mode=colocate_async", r"probs_diff must be null in mode colocate_as"),
         # layout
         (f"{MEGATRON}.tensor_model_parallel_size=0", r"tensor_model_parallel_size must be >= 1"),
         (f"{MEGATRON}.tensor_model_parallel_size=3", r"the model's num_attention_heads"),
