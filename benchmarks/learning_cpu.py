@@ -2,11 +2,10 @@
 
     python benchmarks/learning_cpu.py                         # 4x4 maps, 3 seeds, 60 iterations
     python benchmarks/learning_cpu.py --size 8 --max-steps 30 # longer horizons
-    python benchmarks/learning_cpu.py --report                # table and picture of finished runs
-
     python benchmarks/learning_cpu.py --report                # table and picture of what is there
-there already is not repeated, and one that was interrupted goes on, so the benchmark may be stopped
-at any time. Prints success on held-out tasks before and after with 95 % Wilson intervals, and draws
+
+A run that is there already is not repeated, and one that was interrupted goes on, so the benchmark
+may be stopped at any time. Prints success on held-out tasks before and after with 95 % Wilson intervals, and draws
 the curves of evaluation and training success.
 """
 
