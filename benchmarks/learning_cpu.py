@@ -5,8 +5,8 @@
     python benchmarks/learning_cpu.py --report                # table and picture of what is there
 
 A run that is there already is not repeated, and one that was interrupted goes on, so the benchmark
-may be stopped at any time. Prints success on held-out tasks before and after with 95 % Wilson intervals, and draws
-the curves of evaluation and training success.
+may be stopped at any time. Prints success on held-out tasks before and after with 95 % Wilson
+intervals, and draws the curves of evaluation and training success.
 """
 
 from __future__ import annotations
