@@ -119,20 +119,21 @@ def _is_run(folder: Path) -> bool:
 
 
 def make_policy(folder: Path, env: Any) -> None:
-    """A warm-started policy for ``env``; one that is there already is kept."""
+    """A warm-started policy for ``env``; one made by the same recipe is kept."""
     from megatron_agent.policy.build import RECIPE_FILE, PolicyRecipe, build_policy
     from megatron_agent.policy.warm_start import WarmStartConfig
 
+    warm_start = WarmStartConfig(max_steps=env.max_steps, history_length=env.history_length)
+    recipe = PolicyRecipe(env=env.env_name, env_options=dict(env.options), warm_start=warm_start)
     if (folder / RECIPE_FILE).is_file():
-        logger.info("Using the policy in %s.", folder)
-        return
-    logger.info("Making a policy in %s: imitating an expert for about a minute.", folder)
-    recipe = PolicyRecipe(
-        env=env.env_name,
-        env_options=dict(env.options),
-        warm_start=WarmStartConfig(max_steps=env.max_steps, history_length=env.history_length),
-    )
-    build_policy(recipe, folder)
+        made = json.loads((folder / RECIPE_FILE).read_text())
+        wanted = {"env": recipe.env, "env_options": dict(recipe.env_options)}
+        same_start = warm_start.to_dict().items() <= (made.get("warm_start") or {}).items()
+        if same_start and wanted.items() <= made.items():
+            logger.info("Using the policy in %s.", folder)
+            return
+    logger.info("Making a policy in %s: imitating an expert for a minute or two.", folder)
+    build_policy(recipe, folder, overwrite=True)
 
 
 def summarise(run_dir: Path, *, train_started_s: float) -> dict[str, Any]:

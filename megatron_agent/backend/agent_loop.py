@@ -86,11 +86,20 @@ class GymStepsAgentLoop(AgentLoopBase):
         request_id = f"{uid}_{session_id}"  # one id per session keeps its turns on one server
 
         async def generate(prompt_ids_L: Sequence[int], _request_id: str) -> Generation:
-            output = await self.server_manager.generate(
-                request_id=request_id,
-                prompt_ids=list(prompt_ids_L),
-                sampling_params=dict(sampling_params),
-            )
+            timeout_s = float(env_config.generate_timeout_s)
+            try:
+                output = await asyncio.wait_for(
+                    self.server_manager.generate(
+                        request_id=request_id,
+                        prompt_ids=list(prompt_ids_L),
+                        sampling_params=dict(sampling_params),
+                    ),
+                    timeout_s,
+                )
+            except TimeoutError:
+                raise GenerationError(
+                    f"the inference server gave no response in {timeout_s:g} s"
+                ) from None
             return self._generation(output)
 
         return await run_episode(

@@ -76,6 +76,8 @@ class EnvSettings:
     """Longest a reset may take."""
     start_timeout_s: float = ruled(above=0)
     """Longest a worker may take until it is ready."""
+    generate_timeout_s: float = ruled(above=0)
+    """Longest the inference servers may take for one response; then the episode has failed."""
     rollout: GroupSettings
     tasks: TaskSettings
 
