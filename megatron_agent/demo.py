@@ -37,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="Hydra overrides")
     options = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    os.environ.setdefault("TQDM_DISABLE", "1")  # read once, when the policy maker imports tqdm
     try:
         return run_demo(options)
     except MegatronAgentError as error:
