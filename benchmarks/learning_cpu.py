@@ -15,6 +15,7 @@ import argparse
 import json
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def main() -> int:
             _make_policy(policy, args)
         for run in runs:
             _train(run, policy, args)
-    table = _table(runs, args)
+    table = "\n\n".join([_table(runs, args), _endings(runs)])
     print(table)
     (root / "table.md").write_text(table + "\n")
     _draw(runs, root / "curves.png", args)
@@ -159,6 +160,41 @@ def _table(runs: list[Run], args: argparse.Namespace) -> str:
             interval = _with_interval(pooled, args.num_eval * len(finals))
             rows.append(f"| **{method}** | all | | **{interval}** | |")
     return "\n".join(rows)
+
+
+def _endings(runs: list[Run]) -> str:
+    """How held-out episodes end, by evaluation. A hole is "avoidable" when the player could have
+    gone on to the right or down instead, and a "trap" when only the way back was left.
+    """
+    rows = [
+        "| run | iteration | goal | time-out | avoidable hole | trap |",
+        "|---|---|---|---|---|---|",
+    ]
+    for run in runs:
+        by_step: dict[int, Counter[str]] = {}
+        for path in sorted((run.folder / "episodes").glob("*.jsonl")):
+            for line in path.read_text().splitlines():
+                episode = json.loads(line)
+                if episode["split"] == "eval":
+                    ends = by_step.setdefault(episode["global_step"], Counter())
+                    ends[_ending(episode)] += 1
+        for step, ends in sorted(by_step.items()):
+            counts = [ends[kind] for kind in ("goal", "time-out", "avoidable hole", "trap")]
+            rows.append(
+                f"| {run.method} {run.seed} | {step} | " + " | ".join(map(str, counts)) + " |"
+            )
+    return "\n".join(rows)
+
+
+def _ending(episode: dict[str, Any]) -> str:
+    if episode["success"]:
+        return "goal"
+    last = episode["turns"][-1]
+    if not last["terminated"]:
+        return "time-out"
+    around = last["prompt"].rsplit("Around: ", 1)[1].rstrip(".").split(", ")
+    ahead = {words.rsplit(" ", 1)[1] for words in around if words.startswith(("right ", "down "))}
+    return "avoidable hole" if ahead & {"F", "G"} else "trap"
 
 
 def _with_interval(rate: float, num_episodes: int) -> str:
