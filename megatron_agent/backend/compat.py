@@ -52,6 +52,7 @@ PRIVATE_NAMES: tuple[PrivateName, ...] = (
     PrivateName(module=_V1, attribute="PPOTrainer._val_metrics_update", used_by="trainer"),
     PrivateName(module=_V1, attribute="PPOTrainer._update_actor", used_by="trainer"),
     PrivateName(module=_V1, attribute="PPOTrainer._update_critic", used_by="trainer"),
+    PrivateName(module=_V1, attribute="PPOTrainer.fit", used_by="trainer"),
     PrivateName(module=_V1, attribute="PPOTrainer._save_checkpoint", used_by="trainer"),
     PrivateName(module=_V1, attribute="PPOTrainer._load_checkpoint", used_by="trainer"),
     PrivateName(module=_V1, attribute="TRAINER_REGISTRY", used_by="plugin check"),

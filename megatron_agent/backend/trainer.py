@@ -120,6 +120,7 @@ class AgentTrainerMixin(_VerlTrainer):
                 config.algorithm.adv_estimator = ESTIMATOR_NAME
         super().__init__(config)
         self.checkpoints = CheckpointKeeper.from_config(config)
+        self._unmarked_step: int | None = None
         self.parity = ParityGuard(max_difference=config.trainer.get("max_rollout_probs_diff", None))
 
     # -- set-up ------------------------------------------------------------------------------------
@@ -147,12 +148,21 @@ class AgentTrainerMixin(_VerlTrainer):
 
     # -- the loop ----------------------------------------------------------------------------------
 
+    def fit(self, agent_loop_manager: Any) -> None:
+        """verl's loop; a checkpoint that was written before an error is kept."""
+        try:
+            super().fit(agent_loop_manager)
+        finally:
+            self._finish_checkpoint()
+
     def on_step_begin(self) -> None:
         """Between two steps nothing is in flight: the place to stop."""
+        self._finish_checkpoint()
         if StopSwitch.requested():
             self.global_steps -= 1  # verl has counted the step that will not be taken
             if self.global_steps > 0 and not self.checkpoints.is_complete(self.global_steps):
                 self._save_checkpoint()
+                self._finish_checkpoint()
             raise StopRequested(self.global_steps)
         super().on_step_begin()
 
@@ -262,13 +272,22 @@ class AgentTrainerMixin(_VerlTrainer):
     # -- checkpoints -------------------------------------------------------------------------------
 
     def _save_checkpoint(self) -> None:
-        """verl's checkpoint, then the mark that makes it one: a folder without the mark is never
-        loaded.
+        """verl's checkpoint, without the mark that makes it one.
+
+        verl saves, evaluates, and writes the step's metrics, in this order. The mark comes after
+        all three (:meth:`_finish_checkpoint`), so that a kill in between loses no evaluation and
+        no line of metrics: the step is taken again.
         """
         self.checkpoints.begin(self.global_steps)
         super()._save_checkpoint()
-        self.checkpoints.mark_complete(self.global_steps)
-        self.checkpoints.prune()
+        self._unmarked_step = self.global_steps
+
+    def _finish_checkpoint(self) -> None:
+        """Mark the checkpoint that was written last, and remove the oldest beyond the limit."""
+        if self._unmarked_step is not None:
+            self.checkpoints.mark_complete(self._unmarked_step)
+            self._unmarked_step = None
+            self.checkpoints.prune()
 
     def _load_checkpoint(self) -> None:
         """Resume from the newest complete checkpoint, whatever verl's tracker file says."""
