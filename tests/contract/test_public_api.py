@@ -237,6 +237,7 @@ def bare_trainer(cls: type, mode: str = "sync") -> Any:
     trainer = object.__new__(cls)
     trainer.config = trainer_config(mode)
     trainer.trainer_mode = mode
+    trainer.parameter_sync_step = 1
     trainer.use_critic = False
     trainer.global_steps = 1
     trainer.actor_rollout_wg = _Workers()
@@ -347,5 +348,7 @@ def test_a_checkpoint_is_not_whole_while_verl_writes_over_it(tmp_path: Path) -> 
     trainer.checkpoints, trainer.global_steps = keeper, 3
     for _ in range(2):
         trainer._save_checkpoint()
+        assert not keeper.is_complete(3)  # not before the step's evaluation and metrics
+        trainer._finish_checkpoint()
         assert keeper.is_complete(3)
     assert while_writing == [False, False]
