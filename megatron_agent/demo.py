@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from megatron_agent.errors import ConfigError, MegatronAgentError
+from megatron_agent.run_folder import write_json
 from megatron_agent.run_lock import LOCK_FILE, hold_run
 
 logger = logging.getLogger(__name__)
@@ -164,13 +165,6 @@ def summarise(run_dir: Path, *, train_started_s: float) -> dict[str, Any]:
             sum(line["timing_s/step"] for line in steps[1:]) / max(1, len(steps) - 1), 2
         ),
     }
-
-
-def write_json(path: Path, content: Any) -> None:
-    """The file appears under its name only when complete."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(partial, path)
 
 
 if __name__ == "__main__":

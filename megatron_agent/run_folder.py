@@ -14,8 +14,6 @@ Layout::
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +22,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from megatron_agent.atomic_file import atomic_file
 from megatron_agent.config import Findings, as_plain
 from megatron_agent.config.values import ConfigValues
 from megatron_agent.errors import ConfigError
@@ -122,18 +121,9 @@ def prepare_run(run_dir: Path, config: DictConfig, argv: Sequence[str]) -> RunFo
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON so that ``path`` holds, at any moment, its old content or all of the new one."""
-    handle, temp_name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=2, default=str)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temp_name, 0o644)  # mkstemp makes files that only the owner can read
-        os.replace(temp_name, path)
-    except BaseException:
-        Path(temp_name).unlink(missing_ok=True)
-        raise
+    with atomic_file(path) as file:
+        json.dump(content, file, indent=2, default=str)
+        file.write("\n")
 
 
 def _describe_attempt(number: int, tree: Mapping[str, Any], argv: Sequence[str]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ import functools
 import hashlib
 import os
 import random
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from megatron_agent.atomic_file import atomic_file
 from megatron_agent.errors import TaskError
 from megatron_agent.task_rows import (
     AGENT_NAME,
@@ -128,17 +128,8 @@ def write_tasks(path: str | os.PathLike[str], tasks: Sequence[EnvTask]) -> None:
     rows = [row_of_task(number, task) for number, task in enumerate(tasks)]
     check_rows(rows, path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temp_name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as temp_file:
-            pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), temp_file)
-            temp_file.flush()
-            os.fsync(temp_file.fileno())
-        os.chmod(temp_name, 0o644)  # mkstemp makes files only the owner can read
-        os.replace(temp_name, path)
-    except BaseException:
-        Path(temp_name).unlink(missing_ok=True)
-        raise
+    with atomic_file(path, binary=True) as file:
+        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), file)
 
 
 def read_tasks(path: str | os.PathLike[str]) -> list[EnvTask]:

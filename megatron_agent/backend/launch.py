@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from megatron_agent.backend.checkpoints import CheckpointKeeper
 from megatron_agent.backend.cpu.prefork.launch import PreforkServer, prefork_server
+from megatron_agent.backend.names import TRAINER_PREFIX
 from megatron_agent.backend.preflight import PLUGIN
 from megatron_agent.config import split_config
 
@@ -92,8 +93,6 @@ def prepare_for_verl(config: DictConfig) -> str:
     Returns:
         The registered trainer's name.
     """
-    from megatron_agent.backend.names import TRAINER_PREFIX
-
     with open_dict(config):
         mode = str(config.trainer.v1.trainer_mode)
         config.transfer_queue.enable = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from megatron_agent.backend.compat import VERL_VERSION
 from megatron_agent.backend.names import AGENT_LOOP_NAME
 from megatron_agent.errors import HookError
 
@@ -26,9 +27,9 @@ def registration_problems(device_name: str, trainer_name: str) -> list[str]:
 
     importlib.import_module(PLUGIN)
     problems = []
-    if verl.__version__ != _tested_verl():
+    if verl.__version__ != VERL_VERSION:
         problems.append(
-            f"verl {verl.__version__} is installed; this package is tested with {_tested_verl()}."
+            f"verl {verl.__version__} is installed; this package is tested with {VERL_VERSION}."
         )
     from verl.plugin.platform import get_platform
 
@@ -76,12 +77,6 @@ def check_registration(problems: list[str], where: str) -> None:
             f"The plugin is not whole in the {where}:\n  {listed}\n"
             f"Set VERL_USE_EXTERNAL_MODULES={PLUGIN} and install the locked versions (make setup)."
         )
-
-
-def _tested_verl() -> str:
-    from megatron_agent.backend.compat import VERL_VERSION
-
-    return VERL_VERSION
 
 
 def ask_worker(device_name: str, trainer_name: str) -> Any:

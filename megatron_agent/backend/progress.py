@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from megatron_agent.atomic_file import atomic_file
 
 logger = logging.getLogger("megatron_agent.progress")
 
@@ -116,6 +117,5 @@ def _drop_later_lines(path: Path, step: int) -> None:
                 kept.append(line)
         except (json.JSONDecodeError, KeyError):
             continue  # a line cut off by a kill
-    partial = path.with_suffix(".partial")
-    partial.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
-    os.replace(partial, path)
+    with atomic_file(path) as file:
+        file.writelines(line + "\n" for line in kept)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from megatron_agent import provenance, run_folder
+from megatron_agent import atomic_file, provenance
 from megatron_agent.config import ConfigProblemsError, compose_config
 from megatron_agent.errors import ConfigError
 from megatron_agent.run_folder import prepare_run, write_json
@@ -107,7 +107,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(
     def no_space(_descriptor: int) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(run_folder.os, "fsync", no_space)
+    monkeypatch.setattr(atomic_file.os, "fsync", no_space)
     with pytest.raises(OSError, match="no space left"):
         write_json(tmp_path / "run.json", {"new": 2})
     assert json.loads((tmp_path / "run.json").read_text()) == {"old": 1}
