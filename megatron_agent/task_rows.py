@@ -18,9 +18,7 @@ import pyarrow as pa
 
 from envs.registry import EnvLoadError, EnvNotFoundError, EnvSpec, load_env
 from megatron_agent.errors import TaskError
-
-AGENT_NAME = "gym_steps"
-"""verl's name for the agent loop that plays these tasks."""
+from megatron_agent.types import AGENT_NAME
 
 _SPLITS = ("train", "eval")
 _EXTRA_TYPES: Mapping[str, type] = {

@@ -26,7 +26,6 @@ import pyarrow.parquet as pq
 from megatron_agent.atomic_file import atomic_file
 from megatron_agent.errors import TaskError
 from megatron_agent.task_rows import (
-    AGENT_NAME,
     SCHEMA,
     EnvTask,
     check_options,
@@ -35,6 +34,7 @@ from megatron_agent.task_rows import (
     row_of_task,
     task_from_extra_info,
 )
+from megatron_agent.types import AGENT_NAME
 
 __all__ = [
     "AGENT_NAME",

@@ -11,6 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+AGENT_NAME = "gym_steps"
+"""verl's agent loop that plays one session of a grouped environment: in dataset rows, in the
+configuration, and where the loop is registered."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Generation:

@@ -26,18 +26,17 @@ from verl.experimental.agent_loop.agent_loop import (
 
 from envs.registry import load_env
 from megatron_agent.backend.env_workers import RolloutResources
-from megatron_agent.backend.names import AGENT_LOOP_NAME
 from megatron_agent.errors import GenerationError, GroupStartError
 from megatron_agent.rollout.episode import run_episode
 from megatron_agent.rollout.memory import load_memory
 from megatron_agent.rollout.samples import episode_to_samples
 from megatron_agent.tasks import EnvTask, task_from_extra_info
-from megatron_agent.types import Episode, Generation, StepSample, Turn
+from megatron_agent.types import AGENT_NAME, Episode, Generation, StepSample, Turn
 
 logger = logging.getLogger(__name__)
 
 
-@register(AGENT_LOOP_NAME)
+@register(AGENT_NAME)
 class GymStepsAgentLoop(AgentLoopBase):
     """Plays one session of one task and returns a row per step."""
 

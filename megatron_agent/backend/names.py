@@ -7,6 +7,3 @@ TRAINER_PREFIX = "agent_"
 
 ESTIMATOR_NAME = "agent_credit"
 """verl advantage estimator that spreads our row credit over tokens."""
-
-AGENT_LOOP_NAME = "gym_steps"
-"""verl agent loop that plays one session of a grouped environment."""

@@ -10,8 +10,8 @@ import importlib
 from typing import Any
 
 from megatron_agent.backend.compat import VERL_VERSION
-from megatron_agent.backend.names import AGENT_LOOP_NAME
 from megatron_agent.errors import HookError
+from megatron_agent.types import AGENT_NAME
 
 PLUGIN = "megatron_agent.backend.plugin"
 
@@ -56,8 +56,8 @@ def _missing_parts(device_name: str) -> list[str]:
     from verl.workers.engine.base import EngineRegistry
 
     problems = []
-    if AGENT_LOOP_NAME not in _agent_loop_registry:
-        problems.append(f"no agent loop {AGENT_LOOP_NAME!r} is registered.")
+    if AGENT_NAME not in _agent_loop_registry:
+        problems.append(f"no agent loop {AGENT_NAME!r} is registered.")
     for model_type in ("language_model", "value_model") if device_name == "cpu" else ():
         backends = EngineRegistry._engines.get(model_type, {})
         if device_name not in backends.get("megatron", {}):

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 from megatron_agent.config.findings import Findings, nearest_key
 from megatron_agent.config.values import ConfigValues
+from megatron_agent.types import AGENT_NAME
 
 REQUIRED: Mapping[str, tuple[object, str]] = {
     "actor_rollout_ref.actor.strategy": ("megatron", "the engine this package runs on"),
     "actor_rollout_ref.rollout.name": ("sglang", "the server this package runs on"),
     "actor_rollout_ref.rollout.agent.default_agent_loop": (
-        "gym_steps",
+        AGENT_NAME,
         "it gives the rows that credit needs",
     ),
     # A checkpoint is marked complete when the call returns, so the files must be there by then.
