@@ -126,10 +126,6 @@ class GymStepsAgentLoop(AgentLoopBase):
     def _generation(self, output: Any) -> Generation:
         num_tokens = int(self.rollout_config.response_length)
         token_ids_L = tuple(output.token_ids[:num_tokens])
-        if not token_ids_L:
-            raise GenerationError(
-                f"the inference server returned no tokens (stop reason {output.stop_reason!r})"
-            )
         log_probs_L = tuple(output.log_probs[:num_tokens]) if output.log_probs else None
         return Generation(
             token_ids_L=token_ids_L,

@@ -55,9 +55,13 @@ class CheckpointKeeper:
     def is_complete(self, step: int) -> bool:
         return (self.folder(step) / COMPLETE).is_file()
 
+    def complete_steps(self) -> list[int]:
+        """Steps that have a complete checkpoint, in ascending order."""
+        return [step for step in self.steps() if self.is_complete(step)]
+
     def latest_complete(self) -> Path | None:
         """Folder of the newest complete checkpoint, or None."""
-        complete = [step for step in self.steps() if self.is_complete(step)]
+        complete = self.complete_steps()
         return self.folder(complete[-1]) if complete else None
 
     def choose(self, resume_mode: str, resume_from_path: str | None) -> Path | None:
@@ -136,8 +140,7 @@ class CheckpointKeeper:
         """Remove all but the newest ``max_to_keep`` complete checkpoints."""
         if self.max_to_keep is None:
             return
-        complete = [step for step in self.steps() if self.is_complete(step)]
-        for step in complete[: -max(1, self.max_to_keep)]:
+        for step in self.complete_steps()[: -max(1, self.max_to_keep)]:
             # The mark goes first: a kill half way through leaves a folder that says it is not
             # whole.
             (self.folder(step) / COMPLETE).unlink()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import math
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from envs.base import Observation, ParsedAction, PastStep, PromptContext, StepOutcome
@@ -113,32 +114,26 @@ async def run_episode(
     )
 
 
+@dataclass(kw_only=True)
 class _Player:
     """One episode under way."""
 
-    def __init__(
-        self,
-        *,
-        key: str,
-        session: Session,
-        spec: Behaviour,
-        memory: Memory,
-        encode: Encode,
-        generate: Generate,
-        max_steps: int,
-        max_prompt_length: int,
-    ) -> None:
-        self.turns: list[Turn] = []
-        self.success = False
-        self._key, self._session, self._spec, self._memory = key, session, spec, memory
-        self._encode, self._generate = encode, generate
-        self._max_steps, self._max_prompt_length = max_steps, max_prompt_length
+    key: str
+    session: Session
+    spec: Behaviour
+    memory: Memory
+    encode: Encode
+    generate: Generate
+    max_steps: int
+    max_prompt_length: int
+    turns: list[Turn] = field(default_factory=list)
+    success: bool = False
 
     async def play(self, task: EnvTask) -> None:
         """All turns, appended to ``turns`` one by one, so that a failure keeps those before it."""
-        self._memory.reset(task)
-        observation = await self._session.reset()
-        for step_idx in range(self._max_steps):
+        self.memory.reset(task)
+        observation = await self.session.reset()
+        for step_idx in range(self.max_steps):
             outcome = await self._turn(step_idx, observation)
             if outcome.terminated or outcome.truncated:
                 break
@@ -155,12 +150,12 @@ class _Player:
         parsed = self._parse(generation, observation)
         failure: EnvError | None = None
         try:
-            outcome = await self._session.step(parsed.action)
+            outcome = await self.session.step(parsed.action)
             _check_outcome(outcome)
         except EnvError as error:
             failure = error
             outcome = _dead_end(observation)
-        is_last = step_idx + 1 == self._max_steps and not outcome.terminated
+        is_last = step_idx + 1 == self.max_steps and not outcome.terminated
         self.turns.append(
             Turn(
                 step_idx=step_idx,
@@ -183,7 +178,7 @@ class _Player:
         )
         if failure is not None:
             raise failure
-        self._memory.store(
+        self.memory.store(
             PastStep(
                 step_idx=step_idx,
                 observation=observation.text,
@@ -197,30 +192,30 @@ class _Player:
         context = PromptContext(
             observation=observation,
             step_idx=step_idx,
-            max_steps=self._max_steps,
-            history=self._memory.fetch(),
+            max_steps=self.max_steps,
+            history=self.memory.fetch(),
         )
         try:
-            return self._spec.build_prompt(context)
+            return self.spec.build_prompt(context)
         except Exception as error:  # one odd observation must not end the run
             raise EnvError(f"build_prompt raised {type(error).__name__}: {error}") from error
 
     async def _prompt_ids(self, prompt: str) -> tuple[int, ...]:
         try:
-            encoded = self._encode(prompt)
+            encoded = self.encode(prompt)
             ids = tuple(await encoded if inspect.isawaitable(encoded) else encoded)
         except Exception as error:  # e.g. text that the tokenizer cannot take
             raise GenerationError(f"encode raised {type(error).__name__}: {error}") from error
-        if len(ids) > self._max_prompt_length:
+        if len(ids) > self.max_prompt_length:
             raise PromptTooLongError(
-                f"the prompt has {len(ids)} tokens, at most {self._max_prompt_length} are allowed. "
+                f"the prompt has {len(ids)} tokens, at most {self.max_prompt_length} are allowed. "
                 f"Raise data.max_prompt_length or lower env.history_length."
             )
         return ids
 
     async def _sample(self, prompt_ids_L: tuple[int, ...], step_idx: int) -> Generation:
         try:
-            generation = await self._generate(prompt_ids_L, f"{self._key}_{step_idx}")
+            generation = await self.generate(prompt_ids_L, f"{self.key}_{step_idx}")
         except GenerationError:
             raise
         except Exception as error:  # the boundary to the inference servers: anything may come
@@ -239,7 +234,7 @@ class _Player:
 
     def _parse(self, generation: Generation, observation: Observation) -> ParsedAction:
         try:
-            return self._spec.project(generation.text, observation.admissible_actions)
+            return self.spec.project(generation.text, observation.admissible_actions)
         except Exception as error:  # project must not raise, but a response is arbitrary text
             raise EnvError(f"project raised {type(error).__name__}: {error}") from error
 

@@ -190,18 +190,21 @@ def test_overridden_engine_methods_keep_their_parameters(probe: dict[str, Any]) 
     }
 
 
+def _import_verl_with_plugin(repo_root: Path, folder: Path, *, platform: str) -> dict[str, Any]:
+    (folder / "mcpu_plugin.py").write_text(_PLUGIN)
+    return _run(
+        repo_root,
+        _IMPORT_VERL,
+        PYTHONPATH=f"{repo_root}{os.pathsep}{folder}",
+        VERL_PLATFORM=platform,
+        VERL_USE_EXTERNAL_MODULES="mcpu_plugin",
+    )
+
+
 def test_plugin_may_be_imported_by_verl_while_verl_is_being_imported(
     repo_root: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "mcpu_plugin.py").write_text(_PLUGIN)
-    path = f"{repo_root}{os.pathsep}{tmp_path}"
-    found = _run(
-        repo_root,
-        _IMPORT_VERL,
-        PYTHONPATH=path,
-        VERL_PLATFORM="cpu",
-        VERL_USE_EXTERNAL_MODULES="mcpu_plugin",
-    )
+    found = _import_verl_with_plugin(repo_root, tmp_path, platform="cpu")
     assert found["registered"] is True
     assert "cpu" in found["platforms"]
     assert found["heavy"] == []
@@ -210,15 +213,7 @@ def test_plugin_may_be_imported_by_verl_while_verl_is_being_imported(
 def test_nothing_is_registered_when_another_platform_is_chosen(
     repo_root: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "mcpu_plugin.py").write_text(_PLUGIN)
-    path = f"{repo_root}{os.pathsep}{tmp_path}"
-    found = _run(
-        repo_root,
-        _IMPORT_VERL,
-        PYTHONPATH=path,
-        VERL_PLATFORM="nvidia",
-        VERL_USE_EXTERNAL_MODULES="mcpu_plugin",
-    )
+    found = _import_verl_with_plugin(repo_root, tmp_path, platform="nvidia")
     assert found["registered"] is False
     assert "cpu" not in found["platforms"]
 

@@ -21,6 +21,17 @@ pytestmark = pytest.mark.unit
 SLEEPER = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
 
 
+def sleeping_worker(server):
+    """A client, and the pid of the worker that was forked for it."""
+    client = subprocess.Popen(
+        [str(server.python), "-c", SLEEPER],
+        env={**os.environ, **server.environment},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return client, int(client.stdout.readline())
+
+
 def test_the_parts_of_the_package_need_nothing_heavy(repo_root):
     parts = ", ".join(
         f"megatron_agent.backend.cpu.prefork.{part}"
@@ -72,13 +83,7 @@ def test_imports_that_take_too_long_are_given_up(tmp_path, monkeypatch):
 def test_the_end_of_the_run_ends_every_worker(tmp_path, wait_until_gone):
     with prefork_server(tmp_path / "prefork.log", ["json"], timeout_s=60) as server:
         server.wait_ready()
-        client = subprocess.Popen(
-            [str(server.python), "-c", SLEEPER],
-            env={**os.environ, **server.environment},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        worker = int(client.stdout.readline())
+        client, worker = sleeping_worker(server)
         folder = server.python.parent
     wait_until_gone(worker)
     client.communicate(timeout=20)
@@ -119,13 +124,7 @@ with prefork_server(Path({str(tmp_path / "prefork.log")!r}), ["json"], timeout_s
 def test_a_killed_server_takes_its_workers_along(tmp_path, wait_until_gone):
     with prefork_server(tmp_path / "prefork.log", ["json"], timeout_s=60) as server:
         server.wait_ready()
-        client = subprocess.Popen(
-            [str(server.python), "-c", SLEEPER],
-            env={**os.environ, **server.environment},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        worker = int(client.stdout.readline())
+        client, worker = sleeping_worker(server)
         server._process.kill()
         wait_until_gone(worker)
         client.communicate(timeout=20)
