@@ -58,6 +58,7 @@ setup(
         "numpy>=2.0",
         "omegaconf>=2.3,<2.4",
         "pyarrow>=19",
+        "rapidfuzz>=3.13,<4",
     ],
     extras_require={
         "cpu": STACK,

@@ -1,0 +1,54 @@
+"""Tokens of an observation's text: all of them, and those that are numbers or ids."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+_CHUNK = re.compile(r"[-+.]*\w+(?:[^\w\s]\w+)*")
+"""Word characters, with a sign before them and single punctuation marks inside: ``-1.5``,
+``3,000``, ``12:30``, ``b-07/a`` and ``x=3`` are one chunk each."""
+
+_NUMBER_WORD = re.compile(
+    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|"
+    "sixteen|seventeen|eighteen|nineteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|"
+    "hundred|thousand|million|first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|"
+    "once|twice"
+)
+
+
+def tokens(text: str) -> list[str]:
+    """Words and punctuation marks, without white space.
+
+    Example:
+        >>> tokens("You open drawer 12.")
+        ['You', 'open', 'drawer', '12', '.']
+    """
+    return _TOKEN.findall(text)
+
+
+def numbers_and_ids(text: str) -> tuple[str, ...]:
+    """The tokens that name a certain one of several things, in their order.
+
+    Counted in when in doubt, for two states taken for one do more harm than one taken for two:
+    anything with a digit or an underscore in it, English number words, lone letters (except the
+    article), and words with a capital letter after their first (``AB``, ``xK``). An id made of
+    small letters alone (``deadbeef``) cannot be told from a word.
+
+    Example:
+        >>> numbers_and_ids("A drawer 1 (id: b-07, 3.5 kg) in room B, two steps away.")
+        ('1', 'b-07', '3.5', 'B', 'two')
+    """
+    return tuple(chunk for chunk in _CHUNK.findall(text) if _is_number_or_id(chunk))
+
+
+@lru_cache(maxsize=2**16)  # words repeat
+def _is_number_or_id(chunk: str) -> bool:
+    if len(chunk) == 1:
+        return chunk not in "aA"
+    if any(letter.isnumeric() or letter == "_" for letter in chunk):
+        return True
+    if any(letter.isupper() for letter in chunk[1:]):
+        return True
+    return any(_NUMBER_WORD.fullmatch(word) for word in re.findall(r"[^\W_]+", chunk.lower()))
