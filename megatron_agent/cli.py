@@ -15,6 +15,7 @@ from typing import Any
 
 from megatron_agent.errors import ConfigError, MegatronAgentError
 
+EXIT_CHECK_FAILED = 1
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 """The shell's number for a program that Ctrl-C ended."""
@@ -27,8 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program name; ``sys.argv`` by default.
 
     Returns:
-        Exit code: 0 done, 2 for a mistake that one of our errors explains, 130 for Ctrl-C outside
-        of training steps (`megatron_agent.backend.stop` has those); other errors propagate.
+        Exit code: 0 done, 1 for a comparison that failed, 2 for a mistake that one of our errors
+        explains, 130 for Ctrl-C outside of training steps (`megatron_agent.backend.stop` has
+        those); other errors propagate.
     """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -87,6 +89,17 @@ def _build_parser() -> argparse.ArgumentParser:
     env_commands = env.add_subparsers(required=True, metavar="COMMAND")
     env_list = env_commands.add_parser("list", help="registered names, with their options")
     env_list.set_defaults(command=_env_list)
+
+    credit = commands.add_parser("credit", help="advantages")
+    credit_commands = credit.add_subparsers(required=True, metavar="COMMAND")
+    credit_check = credit_commands.add_parser(
+        "check", help="compare with batches recorded from the reference implementation"
+    )
+    credit_check.add_argument("file", type=Path, metavar="FILE", help=".json or .json.gz")
+    credit_check.add_argument(
+        "--tolerance", type=float, default=1e-5, help="largest difference (default: 1e-5)"
+    )
+    credit_check.set_defaults(command=_credit_check)
 
     version = commands.add_parser("version", help="versions of this package and of its stack")
     version.set_defaults(command=_version)
@@ -165,6 +178,14 @@ def _env_list(_options: argparse.Namespace, _argv: Sequence[str]) -> int:
         for option, rule in spec.option_rules.items():
             _say(f"  {option} = {rule.default!r}: {rule.rule}")
     return 0
+
+
+def _credit_check(options: argparse.Namespace, _argv: Sequence[str]) -> int:
+    from megatron_agent.credit_check import check_file
+
+    report = check_file(options.file, options.tolerance)
+    _say(report.text())
+    return 0 if report.passed else EXIT_CHECK_FAILED
 
 
 def _version(_options: argparse.Namespace, _argv: Sequence[str]) -> int:

@@ -60,8 +60,8 @@ def golden_rows() -> CreditRows:
 
 
 @pytest.fixture(scope="session")
-def reference_batches() -> list[dict[str, Any]]:
-    """60 random batches with advantages recorded from the reference implementation (float32)."""
+def reference_path() -> Path:
+    """File of 60 random batches with advantages recorded from the reference implementation."""
     repo = Path(__file__).parents[3]
     folder = Path(os.environ.get("MEGATRON_AGENT_DATA") or repo / "../shared/data")
     path = folder / "gigpo_reference_batches.json.gz"
@@ -70,7 +70,13 @@ def reference_batches() -> list[dict[str, Any]]:
         if os.environ.get("CI") or os.environ.get("MEGATRON_AGENT_REQUIRE_DATA"):
             pytest.fail(reason)
         pytest.skip(reason)
-    with gzip.open(path, "rt") as file:
+    return path
+
+
+@pytest.fixture(scope="session")
+def reference_batches(reference_path: Path) -> list[dict[str, Any]]:
+    """The recorded batches (float32)."""
+    with gzip.open(reference_path, "rt") as file:
         return json.load(file)
 
 
