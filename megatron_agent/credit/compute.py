@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 # Importing the built-in methods registers them.
-from megatron_agent.credit import gigpo, grpo  # noqa: F401
+from megatron_agent.credit import (  # noqa: F401
+    gae,
+    gigpo,
+    grpo,
+    hgpo,
+    reinforce_plus_plus,
+    reinforce_plus_plus_baseline,
+    rloo,
+    step_reinforce,
+)
 from megatron_agent.credit.config import CreditConfig
-from megatron_agent.credit.registry import credit_method
+from megatron_agent.credit.penalty import check_penalty_mode
+from megatron_agent.credit.registry import credit_facts, credit_method
 from megatron_agent.credit.result import CreditResult
 from megatron_agent.credit.rows import CreditRows
 from megatron_agent.errors import CreditError
+
+_REMEDIES = {
+    "anchor": "Let the environment return an anchor and digest it with anchor_digest.",
+    "value": "Train with a critic (critic.enable=true) and hand its values over.",
+}
 
 
 def compute_credit(name: str, rows: CreditRows, config: CreditConfig) -> CreditResult:
@@ -30,17 +47,21 @@ def compute_credit(name: str, rows: CreditRows, config: CreditConfig) -> CreditR
 
     Raises:
         RegistryError: no method has this name.
-        CreditError: the rows are not valid, or the method did not give one finite number per row.
+        ConfigError: the penalty goes to a level that the method has not.
+        CreditError: the rows are not valid or lack a column that the method needs, or the method
+            did not give one finite number per row.
 
     Example:
         >>> rows = CreditRows.from_keys(
-        ...     ["t_1_0", "t_0_0"], anchor_N=["s", "s"], step_reward_N=[0, 2],
-        ...     episode_return_N=[0, 2], action_valid_N=[True, True])
+        ...     ["t_1_0", "t_0_0"], step_reward_N=[0, 2], episode_return_N=[0, 2],
+        ...     action_valid_N=[True, True])
         >>> compute_credit("grpo", rows, CreditConfig(gamma=0.95)).advantage_N.tolist()
         [-1.0, 1.0]
     """
     method = credit_method(name)
+    check_options(name, config)
     rows.validate()
+    _check_needs(name, credit_facts(name).needs, rows)
     order = rows.canonical_order_N
     with np.errstate(over="ignore", invalid="ignore"):  # the check below says it with a place
         result = method(rows.take(order), config)
@@ -48,6 +69,25 @@ def compute_credit(name: str, rows: CreditRows, config: CreditConfig) -> CreditR
     position_N = np.empty_like(order)
     position_N[order] = np.arange(rows.num_rows)
     return result.take(position_N)
+
+
+def check_options(name: str, config: CreditConfig) -> None:
+    """Check that a method can do what the options ask for; `compute_credit` does so too.
+
+    Raises:
+        RegistryError: no method has this name.
+        ConfigError: the penalty goes to a level that the method has not.
+    """
+    check_penalty_mode(name, credit_facts(name).levels, config)
+
+
+def _check_needs(name: str, needs: Sequence[str], rows: CreditRows) -> None:
+    for column in needs:
+        if getattr(rows, f"{column}_N") is None:
+            raise CreditError(
+                f"credit method {name!r} needs {column}_N, one value per row, got None. "
+                f"{_REMEDIES.get(column, 'Hand it over with the rows.')}"
+            )
 
 
 def _check_result(name: str, result: CreditResult, rows: CreditRows, order: np.ndarray) -> None:

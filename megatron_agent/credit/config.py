@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
-import math
-from dataclasses import dataclass
-from numbers import Real
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from megatron_agent.credit.options import (
+    HgpoOptions,
+    SimilarityOptions,
+    check_choice,
+    check_flag,
+    check_number,
+)
 from megatron_agent.errors import ConfigError
 
 Mode = Literal["mean_norm", "mean_std_norm"]
 EpisodeStatistics = Literal["trajectory", "row"]
 LonelyEpisode = Literal["zero", "raw_score"]
-PenaltyMode = Literal["separate", "reference"]
+RepeatedStates = Literal["every_visit", "first_visit"]
+PenaltyMode = Literal["separate", "score", "step_return", "both"]
+PenaltyReach = Literal["own_step", "earlier_steps"]
 
 _GIGPO = "algorithm.gigpo."
 _ACTOR = "actor_rollout_ref.actor."
@@ -21,7 +27,7 @@ _ACTOR = "actor_rollout_ref.actor."
 
 @dataclass(frozen=True, kw_only=True)
 class CreditConfig:
-    """Options of the credit methods.
+    """Options of the credit methods. Each method's file says which of them it reads.
 
     Example:
         >>> CreditConfig(gamma=0.95).mode
@@ -30,10 +36,12 @@ class CreditConfig:
 
     gamma: float
     """Discount per step of the step returns, in [0, 1]. ``algorithm.gamma``."""
+    lam: float = 1.0
+    """GAE's trade of bias for variance, in [0, 1]. ``algorithm.lam``."""
     step_advantage_w: float = 1.0
-    """Weight of the step-level part."""
+    """Weight of the step-level part (gigpo)."""
     episode_advantage_w: float = 1.0
-    """Weight of the episode-level part."""
+    """Weight of the episode-level part (gigpo, grpo)."""
     mode: Mode = "mean_norm"
     """``mean_norm``: distance from the group's mean; ``mean_std_norm``: that over its std."""
     episode_statistics: EpisodeStatistics = "trajectory"
@@ -44,19 +52,34 @@ class CreditConfig:
     lonely_episode: LonelyEpisode = "zero"
     """Episode-level part of a group of one. ``raw_score`` keeps the score as it is, as the
     reference implementation does; that rewards a session for its task being easy."""
+    repeated_states: RepeatedStates = "every_visit"
+    """A state that a session sees again: ``every_visit`` is a member of its step group, or the
+    ``first_visit`` alone is, and later ones get no step-level credit."""
+    similarity: SimilarityOptions | None = None
+    """Group steps by similar text rather than by equal anchors (gigpo)."""
+    hgpo: HgpoOptions = field(default_factory=HgpoOptions)
+    whiten_advantages: bool = True
+    """Centre and scale advantages over the rows of the batch (gae, step_reinforce).
+    ``algorithm.whiten_advantages``."""
+    normalize_by_length: bool = False
+    """Score an episode by its return divided by its number of steps.
+    ``algorithm.episode_reward.normalize_by_length``."""
     use_invalid_action_penalty: bool = True
     invalid_action_penalty_coef: float = 0.1
     """Size of the penalty for an invalid action, in units of the advantage (``separate``) or of the
-    reward (``reference``)."""
+    reward (the other modes)."""
     invalid_action_penalty_mode: PenaltyMode = "separate"
     """Where the penalty goes, see `megatron_agent.credit.penalty`."""
+    invalid_action_penalty_reach: PenaltyReach = "own_step"
+    """Whether the steps before an invalid action share its penalty, discounted by gamma."""
     epsilon: float = 1e-6
     """Added to the std before dividing."""
 
     def __post_init__(self) -> None:
-        _check_number("algorithm.gamma", self.gamma, "Use 0.95.", high=1.0)
+        check_number("algorithm.gamma", self.gamma, "Use 0.95.", high=1.0)
+        check_number("algorithm.lam", self.lam, "Use 1.0.", high=1.0)
         for name in ("step_advantage_w", "episode_advantage_w"):
-            _check_number(_GIGPO + name, getattr(self, name), "Use 1.0.")
+            check_number(_GIGPO + name, getattr(self, name), "Use 1.0.")
         if self.step_advantage_w == 0 and self.episode_advantage_w == 0:
             raise ConfigError(
                 _GIGPO + "step_advantage_w",
@@ -64,45 +87,26 @@ class CreditConfig:
                 self.step_advantage_w,
                 "Give one of the two a weight, or nothing can be learned.",
             )
-        _check_choice(_GIGPO + "mode", self.mode, get_args(Mode))
-        _check_choice(
+        check_choice(_GIGPO + "mode", self.mode, get_args(Mode))
+        check_choice(
             _GIGPO + "episode_statistics", self.episode_statistics, get_args(EpisodeStatistics)
         )
-        _check_choice(_GIGPO + "lonely_episode", self.lonely_episode, get_args(LonelyEpisode))
-        if not isinstance(self.use_invalid_action_penalty, bool):
-            raise ConfigError(
-                _ACTOR + "use_invalid_action_penalty",
-                "must be true or false",
-                self.use_invalid_action_penalty,
-                "Write True or False, without quotes.",
-            )
-        _check_number(
+        check_choice(_GIGPO + "lonely_episode", self.lonely_episode, get_args(LonelyEpisode))
+        check_choice(_GIGPO + "repeated_states", self.repeated_states, get_args(RepeatedStates))
+        check_flag("algorithm.whiten_advantages", self.whiten_advantages)
+        check_flag("algorithm.episode_reward.normalize_by_length", self.normalize_by_length)
+        self._check_penalty()
+        check_number(_GIGPO + "epsilon", self.epsilon, "Use 1e-6.")
+        if self.epsilon == 0:
+            raise ConfigError(_GIGPO + "epsilon", "must be above 0", self.epsilon, "Use 1e-6.")
+
+    def _check_penalty(self) -> None:
+        check_flag(_ACTOR + "use_invalid_action_penalty", self.use_invalid_action_penalty)
+        check_number(
             _ACTOR + "invalid_action_penalty_coef",
             self.invalid_action_penalty_coef,
             "Use 0.1; the penalty is subtracted, so it has no minus sign.",
         )
-        _check_choice(
-            _ACTOR + "invalid_action_penalty_mode",
-            self.invalid_action_penalty_mode,
-            get_args(PenaltyMode),
-        )
-        _check_number(_GIGPO + "epsilon", self.epsilon, "Use 1e-6.")
-        if self.epsilon == 0:
-            raise ConfigError(_GIGPO + "epsilon", "must be above 0", self.epsilon, "Use 1e-6.")
-
-
-def _check_number(key: str, value: object, remedy: str, *, high: float = math.inf) -> None:
-    rule = (
-        "must be a finite number >= 0" if high == math.inf else f"must be a number in [0, {high:g}]"
-    )
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not (is_number and math.isfinite(value) and 0 <= value <= high):  # type: ignore[arg-type, operator]
-        raise ConfigError(key, rule, value, remedy)
-
-
-def _check_choice(key: str, value: object, choices: tuple[str, ...]) -> None:
-    if value in choices:
-        return
-    near = difflib.get_close_matches(str(value), choices, n=1)
-    remedy = f"Did you mean {near[0]!r}?" if near else f"Use {choices[0]!r}, the default."
-    raise ConfigError(key, f"must be one of {', '.join(choices)}", value, remedy)
+        for name, choices in (("mode", PenaltyMode), ("reach", PenaltyReach)):
+            key = f"invalid_action_penalty_{name}"
+            check_choice(_ACTOR + key, getattr(self, key), get_args(choices))

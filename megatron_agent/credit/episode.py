@@ -12,6 +12,20 @@ from megatron_agent.credit.rows import CreditRows
 from megatron_agent.credit.segments import group_statistics, relative_to_group
 
 
+def episode_score(rows: CreditRows, config: CreditConfig, layout: Layout) -> NDArray[np.float64]:
+    """What each row's session is judged by, in the order of the rows.
+
+    The session's return, divided by its number of steps with ``normalize_by_length``, plus the
+    row's penalty when penalties go into scores. So scores of one session differ only under a
+    penalty; a session as a whole counts with the score of its step 0, as in the reference
+    implementation.
+    """
+    score_N = rows.episode_return_N
+    if config.normalize_by_length:
+        score_N = score_N / layout.num_steps_N
+    return score_N + penalty_in_scores(rows, config, layout)
+
+
 def episode_advantage(
     rows: CreditRows, config: CreditConfig, layout: Layout
 ) -> NDArray[np.float64]:
@@ -21,21 +35,18 @@ def episode_advantage(
     its rows (``row``). Exactly 0 where all scores are equal; in a group of one 0, or the score
     itself (``lonely_episode=raw_score``).
 
-    Scores of one session differ only under the ``reference`` penalty. There a session counts with
-    the score of its step 0, as in the reference implementation.
-
     Args:
         rows: valid rows, sorted by (group, session, step).
         config: options.
         layout: `Layout.of` the rows.
     """
     group_code_N = layout.group_code_N
-    score_N = rows.episode_return_N + penalty_in_scores(rows, config)
+    score_N = episode_score(rows, config, layout)
     if config.episode_statistics == "trajectory":
-        counts_N = rows.step_N == 0
+        counted_M = layout.first_row_G
     else:
-        counts_N = np.ones(rows.num_rows, dtype=bool)
-    statistics = group_statistics(score_N[counts_N], group_code_N[counts_N], layout.num_groups)
+        counted_M = np.arange(rows.num_rows)
+    statistics = group_statistics(score_N[counted_M], group_code_N[counted_M], layout.num_groups)
     advantage_N = relative_to_group(
         score_N,
         group_code_N,

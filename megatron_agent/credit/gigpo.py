@@ -9,41 +9,32 @@ All rows of a session get the same ``(R - mean) / F``, where F is 1 (``mean_norm
 epsilon`` (``mean_std_norm``, unbiased std). This part alone is GRPO: see `episode`.
 
 **Step level, A_S.** Compared: all rows of one task group that were taken in the same state (equal
-anchor), by their discounted return ``R_t = r_t + gamma * R_{t+1}``, normalised likewise. Time
-plays no part: a state seen twice in one session gives two members. Equal anchors of two tasks
-never meet.
+anchor, or similar text), by their discounted return ``R_t = r_t + gamma * R_{t+1}``, normalised
+likewise: see `step_groups`. Time plays no part: a state seen twice in one session gives two members
+unless ``repeated_states=first_visit``. Equal anchors of two tasks never meet.
 
 Groups that cannot tell anything give exactly 0, not rounding noise: an episode group or a step
 group whose values are all equal (`segments.SPREAD_TOLERANCE`), a state seen once, and a task
 group with one session (unless ``lonely_episode=raw_score``).
 
 Left out of the reference implementation (langfengQ/verl-agent) on purpose: padding rows inside
-groups, time taken from row order, step groups by text similarity.
+groups, and time taken from row order.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
+from megatron_agent.credit.assembly import assemble, step_returns
 from megatron_agent.credit.config import CreditConfig
 from megatron_agent.credit.episode import episode_advantage
 from megatron_agent.credit.layout import Layout
-from megatron_agent.credit.metrics import part_metrics, row_metrics, step_group_metrics
-from megatron_agent.credit.penalty import penalty_after_normalising, penalty_in_scores
+from megatron_agent.credit.penalty import penalty_in_step_returns
 from megatron_agent.credit.registry import register_credit
 from megatron_agent.credit.result import CreditResult
 from megatron_agent.credit.rows import CreditRows
-from megatron_agent.credit.segments import (
-    codes_of,
-    discounted_returns,
-    group_statistics,
-    pair_codes,
-    relative_to_group,
-)
+from megatron_agent.credit.step_groups import equal_anchors, similar_texts, step_advantage
 
 
-@register_credit("gigpo")
+@register_credit("gigpo", needs=("anchor",), levels=("episode", "step"))
 def gigpo(rows: CreditRows, config: CreditConfig) -> CreditResult:
     """Episode-level plus step-level credit, see the head of this file.
 
@@ -65,40 +56,22 @@ def gigpo(rows: CreditRows, config: CreditConfig) -> CreditResult:
         [6.0, 4.0, -6.0]
     """
     layout = Layout.of(rows)
-    episode_N = episode_advantage(rows, config, layout)
-    return_N = discounted_returns(
-        rows.step_reward_N, rows.step_N, layout.session_code_N, config.gamma
+    return_N = step_returns(rows, config, layout)
+    if config.similarity is None:
+        groups = equal_anchors(rows, layout)
+    else:
+        groups = similar_texts(rows, config.similarity, layout)
+    step_N, metrics = step_advantage(
+        return_N + penalty_in_step_returns(rows, config, layout), groups, config
     )
-    step_N, step_metrics = _step_advantage(rows, config, layout, return_N)
-    penalty_N = penalty_after_normalising(rows, config)
-    advantage_N = (
-        config.episode_advantage_w * episode_N + config.step_advantage_w * step_N + penalty_N
-    )
-    metrics = row_metrics(rows, config, layout)
-    metrics |= step_metrics | part_metrics(advantage_N, episode_N, step_N)
-    return CreditResult(
-        advantage_N=advantage_N,
-        metrics=metrics,
-        episode_advantage_N=episode_N,
-        step_advantage_N=step_N,
+    return assemble(
+        rows,
+        config,
+        layout,
         return_N=return_N,
-        penalty_N=penalty_N,
+        episode_N=episode_advantage(rows, config, layout),
+        episode_w=config.episode_advantage_w,
+        step_N=step_N,
+        step_w=config.step_advantage_w,
+        metrics=metrics,
     )
-
-
-def _step_advantage(
-    rows: CreditRows, config: CreditConfig, layout: Layout, return_N: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], dict[str, float]]:
-    """Step-level part and the metrics of the step groups."""
-    anchor_code_N, _ = codes_of(rows.anchor_N)
-    step_code_N, num_step_groups = pair_codes(layout.group_code_N, anchor_code_N)
-    score_N = return_N + penalty_in_scores(rows, config)
-    statistics = group_statistics(score_N, step_code_N, num_step_groups)
-    advantage_N = relative_to_group(
-        score_N,
-        step_code_N,
-        statistics,
-        divide_by_std=config.mode == "mean_std_norm",
-        epsilon=config.epsilon,
-    )
-    return advantage_N, step_group_metrics(statistics)

@@ -1,45 +1,47 @@
-"""GRPO on agent rows: sessions of a task group are compared by their total return, and that is all.
+"""GRPO on agent rows (Shao et al., "DeepSeekMath", arXiv 2402.03300).
+
+The advantage of a row::
+
+    A = (R - mean(R of the task group)) / F
+
+F is 1 (``mean_norm``) or ``std + epsilon`` (``mean_std_norm``; in a run verl's own switch
+``algorithm.norm_adv_by_std_in_grpo`` decides). Compared: the sessions of a task group by their
+total return, and that is all. Every row of a session gets the same credit, however good or bad the
+step was.
 
 The method to measure GiGPO against: same rows, same episode level, same options, no step level.
-Every row of a session gets the same credit, however good or bad the step was.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
+from megatron_agent.credit.assembly import assemble, step_returns
 from megatron_agent.credit.config import CreditConfig
 from megatron_agent.credit.episode import episode_advantage
 from megatron_agent.credit.layout import Layout
-from megatron_agent.credit.metrics import part_metrics, row_metrics
-from megatron_agent.credit.penalty import penalty_after_normalising
 from megatron_agent.credit.registry import register_credit
 from megatron_agent.credit.result import CreditResult
 from megatron_agent.credit.rows import CreditRows
-from megatron_agent.credit.segments import discounted_returns
 
 
-@register_credit("grpo")
+@register_credit("grpo", needs=(), levels=("episode",))
 def grpo(rows: CreditRows, config: CreditConfig) -> CreditResult:
     """Episode-level credit alone: what `gigpo` gives with ``step_advantage_w=0``.
 
-    Every row of a session gets its session's return relative to the task group. Anchors are not
-    looked at.
+    Example:
+        Two sessions of one task, returns 8 and 0: each lies 4 from their mean.
+
+        >>> rows = CreditRows.from_keys(
+        ...     ["t_0_0", "t_0_1", "t_1_0"],
+        ...     step_reward_N=[0, 8, 0], episode_return_N=[8, 8, 0], action_valid_N=[True] * 3)
+        >>> grpo(rows, CreditConfig(gamma=1.0)).advantage_N.tolist()
+        [4.0, 4.0, -4.0]
     """
     layout = Layout.of(rows)
-    episode_N = episode_advantage(rows, config, layout)
-    penalty_N = penalty_after_normalising(rows, config)
-    advantage_N = config.episode_advantage_w * episode_N + penalty_N
-    step_N = np.zeros(rows.num_rows)
-    metrics = row_metrics(rows, config, layout)
-    metrics |= part_metrics(advantage_N, episode_N, None)
-    return CreditResult(
-        advantage_N=advantage_N,
-        metrics=metrics,
-        episode_advantage_N=episode_N,
-        step_advantage_N=step_N,
-        return_N=discounted_returns(
-            rows.step_reward_N, rows.step_N, layout.session_code_N, config.gamma
-        ),
-        penalty_N=penalty_N,
+    return assemble(
+        rows,
+        config,
+        layout,
+        return_N=step_returns(rows, config, layout),
+        episode_N=episode_advantage(rows, config, layout),
+        episode_w=config.episode_advantage_w,
     )

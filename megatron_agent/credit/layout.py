@@ -20,11 +20,18 @@ class Layout:
     num_groups: int
     session_code_N: NDArray[np.int64]
     """Counts sessions over the whole batch: session 0 of two groups are two sessions."""
+    first_row_G: NDArray[np.int64]
+    """Each session's row of step 0, over all sessions of the batch."""
 
     @classmethod
     def of(cls, rows: CreditRows) -> Layout:
         """Lay out valid, sorted rows."""
         group_code_N, num_groups = codes_of(rows.group_N)
         # Steps start at 0, so in sorted rows a session begins wherever the step is 0.
-        session_code_N = np.cumsum(rows.step_N == 0) - 1
-        return cls(group_code_N, num_groups, session_code_N)
+        first_N = rows.step_N == 0
+        return cls(group_code_N, num_groups, np.cumsum(first_N) - 1, np.flatnonzero(first_N))
+
+    @property
+    def num_steps_N(self) -> NDArray[np.int64]:
+        """Length of each row's session, in steps."""
+        return np.bincount(self.session_code_N)[self.session_code_N]

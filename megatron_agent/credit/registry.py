@@ -8,17 +8,24 @@ name::
 
 The name in the entry point is the name in ``algorithm.adv_estimator``. Built-in names win over
 entry points.
+
+A method says what it needs beyond the columns that every batch has, so that a trainer fetches no
+more than that, and which levels it compares, so that a penalty can be refused where it would have
+nothing to enter. A method of another package says so with `register_credit` in its own module;
+without it, the defaults of `MethodFacts` hold.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
+from typing import Literal, get_args
 
 from megatron_agent.credit.config import CreditConfig
 from megatron_agent.credit.result import CreditResult
-from megatron_agent.credit.rows import CreditRows
+from megatron_agent.credit.rows import OPTIONAL_COLUMNS, CreditRows
 from megatron_agent.errors import RegistryError
 
 CreditMethod = Callable[[CreditRows, CreditConfig], CreditResult]
@@ -27,20 +34,44 @@ order."""
 
 ENTRY_POINT_GROUP = "megatron_agent.credit"
 
+Level = Literal["episode", "step"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodFacts:
+    """What a trainer and the checks have to know of a method."""
+
+    needs: tuple[str, ...] = ("anchor",)
+    """Optional columns of `CreditRows` that must be there, without their ``_N``."""
+    levels: tuple[Level, ...] = ("episode", "step")
+    """What is scored: whole episodes, single steps, or both."""
+
+
 _methods: dict[str, CreditMethod] = {}
+_facts: dict[str, MethodFacts] = {}
 
 
-def register_credit(name: str) -> Callable[[CreditMethod], CreditMethod]:
+def register_credit(
+    name: str, *, needs: Sequence[str] = ("anchor",), levels: Sequence[Level] = ("episode", "step")
+) -> Callable[[CreditMethod], CreditMethod]:
     """Decorator that registers a credit method.
 
+    Args:
+        name: value of ``algorithm.adv_estimator``.
+        needs: optional columns that must be there: ``anchor``, ``anchor_text``, ``value``,
+            ``log_prob``, ``entropy``, ``failed``.
+        levels: whether episodes, steps or both are scored.
+
     Raises:
-        RegistryError: the name is taken.
+        RegistryError: the name is taken, or there is no such column or level.
 
     Example::
 
-        @register_credit("my_method")
+        @register_credit("my_method", needs=("value",), levels=("step",))
         def my_method(rows: CreditRows, config: CreditConfig) -> CreditResult: ...
     """
+    _check_facts(name, "needs", needs, OPTIONAL_COLUMNS)
+    _check_facts(name, "levels", levels, get_args(Level))
 
     def register(method: CreditMethod) -> CreditMethod:
         taken = _methods.get(name)
@@ -50,6 +81,7 @@ def register_credit(name: str) -> Callable[[CreditMethod], CreditMethod]:
                 f"{_home(taken)} has the name. Choose another name."
             )
         _methods[name] = method
+        _facts[name] = MethodFacts(needs=tuple(needs), levels=tuple(levels))
         return method
 
     return register
@@ -69,6 +101,30 @@ def credit_method(name: str) -> CreditMethod:
     if name not in _methods:
         _load_entry_point(name)
     return _methods[name]
+
+
+def credit_facts(name: str) -> MethodFacts:
+    """What a method needs and scores.
+
+    Raises:
+        RegistryError: as `credit_method`.
+    """
+    credit_method(name)
+    return _facts[name]
+
+
+def credit_needs(name: str) -> frozenset[str]:
+    """Optional columns of `CreditRows` that a method needs, without their ``_N``.
+
+    Raises:
+        RegistryError: as `credit_method`.
+
+    Example:
+        >>> import megatron_agent.credit
+        >>> credit_needs("gae"), credit_needs("grpo")
+        (frozenset({'value'}), frozenset())
+    """
+    return frozenset(credit_facts(name).needs)
 
 
 def _load_entry_point(name: str) -> None:
@@ -100,6 +156,15 @@ def _load_entry_point(name: str) -> None:
         )
     if name not in _methods:  # importing the module may have run the decorator
         register_credit(name)(method)
+
+
+def _check_facts(name: str, what: str, given: Sequence[str], known: Sequence[str]) -> None:
+    unknown = [item for item in given if item not in known]
+    if isinstance(given, str) or unknown:
+        raise RegistryError(
+            f"{what} of credit method {name!r} must be a tuple of {', '.join(known)}, got "
+            f"{given!r}. Correct its register_credit(...)."
+        )
 
 
 def _entry_points() -> list[EntryPoint]:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 class CreditResult:
     """Credit of N rows.
 
-    For the methods of this package ``advantage_N`` is ``episode_advantage_w * episode_advantage_N
-    + step_advantage_w * step_advantage_N + penalty_N``. A row's advantage goes to each of its
-    response tokens.
+    For the methods of this package ``advantage_N`` is ``episode_advantage_N + step_advantage_N +
+    penalty_N``, in `gigpo` and `grpo` with their two weights. A row's advantage goes to each of
+    its response tokens.
     """
 
     advantage_N: NDArray[np.float64]
@@ -22,13 +22,14 @@ class CreditResult:
     """Names end in their denominator: ``.../mean_over_rows`` is a mean over rows, not over
     sessions."""
     episode_advantage_N: NDArray[np.float64]
-    """Episode-level part, before its weight."""
+    """Episode-level part, before its weight; 0 for methods without one."""
     step_advantage_N: NDArray[np.float64]
     """Step-level part, before its weight; 0 for methods without one."""
     return_N: NDArray[np.float64]
-    """Discounted return from each step on, of raw rewards (never penalised)."""
+    """Discounted return from each step on, of raw rewards (never penalised). From `gae` it is the
+    critic's target, ``A_t + V_t`` before whitening."""
     penalty_N: NDArray[np.float64]
-    """What the penalty adds by itself: ``-coef`` or 0. All 0 when it was put into scores and
+    """What the penalty adds by itself (mode ``separate``). All 0 when it was put into scores or
     returns."""
 
     def take(self, order: NDArray[np.intp]) -> CreditResult:

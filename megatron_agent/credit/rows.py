@@ -22,10 +22,14 @@ _DTYPE_KINDS = {
     "session_N": "iu",
     "step_N": "iu",
     "anchor_N": "O",
+    "anchor_text_N": "O",
     "action_valid_N": "b",
     "failed_N": "b",
 }
 """Allowed numpy kinds per field; every other field must be float64."""
+
+OPTIONAL_COLUMNS = ("anchor", "anchor_text", "failed", "value", "log_prob", "entropy")
+"""Columns (without ``_N``) that a batch may lack; a method names those that it needs."""
 
 _MUST_BE_FINITE = ("step_reward_N", "episode_return_N", "value_N", "log_prob_N", "entropy_N")
 
@@ -52,17 +56,20 @@ class CreditRows:
     """Session number inside the group."""
     step_N: NDArray[np.integer]
     """0 at the first step of a session, then 1, 2, ... without gaps."""
-    anchor_N: NDArray[np.object_]
-    """Digest of the state before the action, see `megatron_agent.anchors.anchor_digest`."""
     step_reward_N: NDArray[np.float64]
     """Raw environment reward of the step, before any penalty."""
     episode_return_N: NDArray[np.float64]
     """The session's total reward, the same on each of its rows."""
     action_valid_N: NDArray[np.bool_]
+    anchor_N: NDArray[np.object_] | None = None
+    """Digest of the state before the action, see `megatron_agent.anchors.anchor_digest`. For
+    methods that compare steps."""
+    anchor_text_N: NDArray[np.object_] | None = None
+    """The state before the action as text, to group steps by similarity."""
     failed_N: NDArray[np.bool_] | None = None
     """The episode ended by a failure (crash, time-out), not by the environment."""
     value_N: NDArray[np.float64] | None = None
-    """A critic's value of the state, for methods that use one."""
+    """A critic's value of the state before the step, for methods that use one."""
     log_prob_N: NDArray[np.float64] | None = None
     """Log-probability of the response (sum over its tokens), for methods that use it."""
     entropy_N: NDArray[np.float64] | None = None
@@ -91,10 +98,11 @@ class CreditRows:
         cls,
         keys: Sequence[str],
         *,
-        anchor_N: ArrayLike,
         step_reward_N: ArrayLike,
         episode_return_N: ArrayLike,
         action_valid_N: ArrayLike,
+        anchor_N: ArrayLike | None = None,
+        anchor_text_N: ArrayLike | None = None,
         failed_N: ArrayLike | None = None,
         value_N: ArrayLike | None = None,
         log_prob_N: ArrayLike | None = None,
@@ -113,11 +121,15 @@ class CreditRows:
         def floats(column: ArrayLike | None) -> NDArray[np.float64] | None:
             return None if column is None else np.asarray(column, dtype=np.float64)
 
+        def labels(column: ArrayLike | None) -> NDArray[np.object_] | None:
+            return None if column is None else np.asarray(column, dtype=object)
+
         return cls(
             group_N=group_N,
             session_N=session_N,
             step_N=step_N,
-            anchor_N=np.asarray(anchor_N, dtype=object),
+            anchor_N=labels(anchor_N),
+            anchor_text_N=labels(anchor_text_N),
             step_reward_N=np.asarray(step_reward_N, dtype=np.float64),
             episode_return_N=np.asarray(episode_return_N, dtype=np.float64),
             action_valid_N=_bools("action_valid_N", action_valid_N),
@@ -132,9 +144,9 @@ class CreditRows:
 
         Raises:
             CreditError: no rows, arrays of another length or type, a missing anchor, a row that
-            occurs
-                twice, steps that are not 0..T-1, a value that is not finite, or an episode return
-                that differs between rows of a session. The message names group, session and step.
+                occurs twice, steps that are not 0..T-1, a value that is not finite, or an episode
+                return that differs between rows of a session. The message names group, session and
+                step.
         """
         self._check_columns()
         self._check_labels()
@@ -168,20 +180,36 @@ class CreditRows:
             )
 
     def _check_labels(self) -> None:
-        for name, remedy in (
-            ("group_N", "Give the uid of the task group as text."),
-            ("anchor_N", "Let the environment return an anchor and digest it with anchor_digest."),
+        for name, may_be_empty, remedy in (
+            ("group_N", False, "Give the uid of the task group as text."),
+            (
+                "anchor_N",
+                False,
+                "Let the environment return an anchor and digest it with anchor_digest.",
+            ),
+            (
+                "anchor_text_N",
+                True,
+                "Anchors of other types are compared by equality: set "
+                "algorithm.gigpo.enable_similarity=false.",
+            ),
         ):
-            labels = getattr(self, name).tolist()
+            column = getattr(self, name)
+            if column is None:
+                continue
+            labels = column.tolist()
             # Types and labels repeat, so look at each distinct one before looking for the row.
-            if all(issubclass(t, str) for t in set(map(type, labels))) and "" not in set(labels):
+            all_text = all(issubclass(t, str) for t in set(map(type, labels)))
+            if all_text and (may_be_empty or "" not in set(labels)):
                 continue
             row = next(
-                i for i, label in enumerate(labels) if not (isinstance(label, str) and label)
+                i
+                for i, label in enumerate(labels)
+                if not (isinstance(label, str) and (label or may_be_empty))
             )
+            rule = "text" if may_be_empty else "text that is not empty"
             raise CreditError(
-                f"{name} must be text that is not empty, got {labels[row]!r} at {self.place(row)}. "
-                f"{remedy}"
+                f"{name} must be {rule}, got {labels[row]!r} at {self.place(row)}. {remedy}"
             )
 
     def _check_keys(self) -> None:

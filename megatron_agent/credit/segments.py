@@ -60,7 +60,7 @@ class GroupStatistics:
     high_K: NDArray[np.float64]
     mean_K: NDArray[np.float64]
     std_K: NDArray[np.float64]
-    """Unbiased (divided by size - 1); 0 for a group of one."""
+    """Unbiased (divided by size - 1) unless asked otherwise; 0 for a group of one."""
 
     @property
     def lonely_K(self) -> NDArray[np.bool_]:
@@ -75,9 +75,19 @@ class GroupStatistics:
 
 
 def group_statistics(
-    value_M: NDArray[np.float64], code_M: NDArray[np.int64], num_groups: int
+    value_M: NDArray[np.float64],
+    code_M: NDArray[np.int64],
+    num_groups: int,
+    *,
+    unbiased_std: bool = True,
 ) -> GroupStatistics:
     """Statistics of each group. Every code in 0..num_groups-1 must occur.
+
+    Args:
+        value_M: values of the members.
+        code_M: their groups.
+        num_groups: K.
+        unbiased_std: divide squares by size - 1 rather than by size.
 
     Example:
         >>> group_statistics(np.array([1.0, 3.0, 5.0]), np.array([0, 0, 1]), 2).mean_K.tolist()
@@ -96,7 +106,7 @@ def group_statistics(
         low_K=value_M[end_K - size_K],
         high_K=value_M[end_K - 1],
         mean_K=mean_K,
-        std_K=np.sqrt(square_sum_K / np.maximum(size_K - 1, 1)),
+        std_K=np.sqrt(square_sum_K / np.maximum(size_K - int(unbiased_std), 1)),
     )
 
 
@@ -130,6 +140,20 @@ def relative_to_group(
         return distance_N
     divisor_K = np.where(flat_K, 1.0, statistics.std_K + epsilon)
     return distance_N / divisor_K[code_N]
+
+
+def whiten(value_N: NDArray[np.float64], epsilon: float) -> NDArray[np.float64]:
+    """Compare each row with all rows of the batch: ``(x - mean) / (std + epsilon)``.
+
+    Exactly 0 everywhere in a batch without spread.
+
+    Example:
+        >>> whiten(np.array([1.0, 2.0, 3.0]), 1e-12).round(6).tolist()
+        [-1.0, 0.0, 1.0]
+    """
+    one_group_N = np.zeros(len(value_N), dtype=np.int64)
+    statistics = group_statistics(value_N, one_group_N, 1)
+    return relative_to_group(value_N, one_group_N, statistics, divide_by_std=True, epsilon=epsilon)
 
 
 def discounted_returns(

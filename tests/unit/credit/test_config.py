@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from megatron_agent.credit import CreditConfig
+from megatron_agent.credit import CreditConfig, HgpoOptions, SimilarityOptions
 from megatron_agent.errors import ConfigError
 
 pytestmark = pytest.mark.unit
@@ -72,7 +72,25 @@ def test_numbers_may_be_ints_or_numpy_numbers() -> None:
         (
             {"invalid_action_penalty_mode": "seperate"},
             "actor_rollout_ref.actor.invalid_action_penalty_mode must be one of separate, "
-            "reference, got 'seperate'. Did you mean 'separate'?",
+            "score, step_return, both, got 'seperate'. Did you mean 'separate'?",
+        ),
+        (
+            {"invalid_action_penalty_reach": "earlier"},
+            "actor_rollout_ref.actor.invalid_action_penalty_reach must be one of own_step, "
+            "earlier_steps, got 'earlier'. Did you mean 'earlier_steps'?",
+        ),
+        ({"lam": 1.5}, "algorithm.lam must be a number in [0, 1], got 1.5. Use 1.0."),
+        (
+            {"repeated_states": "once"},
+            "algorithm.gigpo.repeated_states must be one of every_visit, first_visit, got 'once'.",
+        ),
+        (
+            {"whiten_advantages": 1},
+            "algorithm.whiten_advantages must be true or false, got 1. Write True or False",
+        ),
+        (
+            {"normalize_by_length": "no"},
+            "algorithm.episode_reward.normalize_by_length must be true or false, got 'no'.",
         ),
         ({"epsilon": 0.0}, "algorithm.gigpo.epsilon must be above 0, got 0.0. Use 1e-6."),
         ({"epsilon": -1}, "algorithm.gigpo.epsilon must be a finite number >= 0, got -1."),
@@ -83,3 +101,49 @@ def test_a_bad_option_names_key_rule_value_and_remedy(
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         CreditConfig(**({"gamma": 0.95} | options))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        (
+            HgpoOptions,
+            {"history_length": -1},
+            "algorithm.hgpo.history_length must be an integer >= 0, got -1. Use 2.",
+        ),
+        (HgpoOptions, {"history_length": 1.5}, "hgpo.history_length must be an integer >= 0, got"),
+        (HgpoOptions, {"history_length": True}, "hgpo.history_length must be an integer >= 0, got"),
+        (
+            HgpoOptions,
+            {"length_weight_alpha": -1},
+            "algorithm.hgpo.length_weight_alpha must be a finite number >= 0, got -1. Use 1.0.",
+        ),
+        (HgpoOptions, {"base_group": 1}, "algorithm.hgpo.base_group must be true or false, got 1."),
+        (
+            SimilarityOptions,
+            {"threshold": 0},
+            "algorithm.gigpo.similarity_thresh must be above 0, got 0. Use 0.95.",
+        ),
+        (
+            SimilarityOptions,
+            {"threshold": 1.1},
+            "algorithm.gigpo.similarity_thresh must be a number in [0, 1], got 1.1. Use 0.95.",
+        ),
+        (
+            SimilarityOptions,
+            {"measure": "tokens"},
+            "algorithm.gigpo.similarity_measure must be one of character, token, got 'tokens'. "
+            "Did you mean 'token'?",
+        ),
+        (
+            SimilarityOptions,
+            {"keep_numbers": None},
+            "algorithm.gigpo.similarity_keep_numbers must be true or false, got None.",
+        ),
+    ],
+)
+def test_a_bad_option_of_one_part_is_refused_likewise(
+    kind: type[Any], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        kind(**options)

@@ -77,17 +77,23 @@ def test_metrics_of_the_golden_batch(golden_rows: CreditRows) -> None:
         "credit/episode_return/mean_over_sessions": 7.5,
         "credit/invalid_rows/share": 0,
         "credit/penalised_rows/share": 0,
+        "credit/penalty_abs/mean_over_rows": 0,
         # g: s0 three times, s1 three times, s2 twice, s3 once; h: s0 once.
         "credit/step_groups": 5,
         "credit/step_group_size/mean": 2,
-        "credit/step_group_size/median": 2,
+        "credit/step_group_size/p10": 1,
+        "credit/step_group_size/p50": 2,
+        "credit/step_group_size/p90": 3,
         "credit/step_group_size/max": 3,
         "credit/step_group_size/mean_over_rows": (9 + 9 + 4 + 1 + 1) / 10,
         "credit/lonely_step_rows/share": 0.2,
         "credit/step_rows_without_spread/share": 0.2,  # s2: both returns are 10
+        "credit/anchor_hit_rows/share": 0.8,  # all but s3 and the row of h
+        "credit/revisiting_rows/share": 0.1,  # b is in s1 twice
         "credit/rows_without_credit/share": 0.1,  # the one row of h
         "credit/episode_adv_abs/mean_over_rows": (5 * 10 / 3 + 4 * 20 / 3) / 10,
         "credit/step_adv_abs/mean_over_rows": np.abs(STEP["mean_norm"]).mean(),
+        "credit/step_to_episode_adv_abs/ratio": np.abs(STEP["mean_norm"]).sum() / (130 / 3),
     }
     assert set(expected) | {"credit/adv_abs/mean_over_rows"} == set(metrics)
     for name, value in expected.items():

@@ -16,9 +16,12 @@ from megatron_agent.credit import (
     CreditConfig,
     CreditResult,
     CreditRows,
+    MethodFacts,
     compute_credit,
+    credit_facts,
     credit_method,
     credit_names,
+    credit_needs,
     register_credit,
     registry,
 )
@@ -36,6 +39,7 @@ def constant(rows: CreditRows, config: CreditConfig) -> CreditResult:
 @pytest.fixture(autouse=True)
 def own_table(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(registry, "_methods", dict(registry._methods))
+    monkeypatch.setattr(registry, "_facts", dict(registry._facts))
     yield
 
 
@@ -50,16 +54,80 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return offer
 
 
+BUILT_IN = (
+    "gae",
+    "gigpo",
+    "grpo",
+    "hgpo",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+    "rloo",
+    "step_reinforce",
+)
+
+
 def test_built_in_methods_are_there() -> None:
-    assert {"gigpo", "grpo"} <= set(credit_names())
-    assert credit_method("gigpo").__name__ == "gigpo"
+    assert credit_names() == BUILT_IN
+    for name in BUILT_IN:
+        assert credit_method(name).__name__ == name
+
+
+def test_methods_say_what_they_need() -> None:
+    needs = {name: set(credit_needs(name)) for name in BUILT_IN if credit_needs(name)}
+    assert needs == {"gae": {"value"}, "gigpo": {"anchor"}, "hgpo": {"anchor"}}
+
+
+def test_only_columns_that_a_method_needs_must_be_there() -> None:
+    rows = CreditRows.from_keys(
+        ["g_0_0", "g_1_0"], step_reward_N=[0, 1], episode_return_N=[0, 1], action_valid_N=[1, 1]
+    )
+    for name in BUILT_IN:
+        if not credit_needs(name):
+            assert compute_credit(name, rows, CreditConfig(gamma=0.9)).advantage_N.shape == (2,)
+    message = (
+        "credit method 'hgpo' needs anchor_N, one value per row, got None. Let the environment "
+        "return an anchor and digest it with anchor_digest."
+    )
+    with pytest.raises(CreditError, match=re.escape(message)):
+        compute_credit("hgpo", rows, CreditConfig(gamma=0.9))
+    register_credit("entropic", needs=("entropy",), levels=("step",))(constant)
+    message = "'entropic' needs entropy_N, one value per row, got None. Hand it over with the rows."
+    with pytest.raises(CreditError, match=re.escape(message)):
+        compute_credit("entropic", rows, CreditConfig(gamma=0.9))
+
+
+def test_a_method_that_says_nothing_gets_anchors_and_may_score_anything(
+    offer: Callable[..., None],
+) -> None:
+    register_credit("plain")(constant)
+    offer(("other", "megatron_agent.credit.grpo:grpo"))
+    for name in ("plain", "other"):
+        assert credit_facts(name) == MethodFacts(needs=("anchor",), levels=("episode", "step"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        (
+            {"needs": ("values",)},
+            "needs of credit method 'bad' must be a tuple of anchor, anchor_text, failed, value, "
+            "log_prob, entropy, got ('values',). Correct its register_credit(...).",
+        ),
+        ({"needs": "value"}, "got 'value'. Correct its register_credit(...)."),
+        ({"levels": ("turn",)}, "levels of credit method 'bad' must be a tuple of episode, step,"),
+    ],
+)
+def test_facts_that_cannot_be_are_refused(facts: dict[str, object], message: str) -> None:
+    with pytest.raises(RegistryError, match=re.escape(message)):
+        register_credit("bad", **facts)
 
 
 def test_an_unknown_name_lists_what_exists_and_the_nearest() -> None:
-    message = "algorithm.adv_estimator must be a credit method, one of gigpo, grpo, got 'gigp'. "
+    message = "algorithm.adv_estimator must be a credit method, one of "
+    message += f"{', '.join(BUILT_IN)}, got 'gigp'. "
     with pytest.raises(RegistryError, match=re.escape(message + "Did you mean 'gigpo'?")):
         credit_method("gigp")
-    with pytest.raises(RegistryError, match=r"one of gigpo, grpo, got 'zzz'\.$"):
+    with pytest.raises(RegistryError, match=r"step_reinforce, got 'zzz'\.$"):
         credit_method("zzz")
 
 
@@ -83,7 +151,7 @@ def test_an_entry_point_is_loaded_when_its_name_is_asked_for(
     offer: Callable[..., None], golden_rows: CreditRows
 ) -> None:
     offer(("other", "megatron_agent.credit.grpo:grpo"), ("broken", "no_such_module:method"))
-    assert credit_names() == ("broken", "gigpo", "grpo", "other")
+    assert credit_names() == tuple(sorted([*BUILT_IN, "broken", "other"]))
     ours, theirs = (
         compute_credit(name, golden_rows, CreditConfig(gamma=0.95)) for name in ("grpo", "other")
     )

@@ -1,0 +1,71 @@
+"""Which task groups can teach anything by their episodes (dynamic sampling of DAPO, Yu et al.,
+arXiv 2503.14476): those whose sessions do not all have the same return.
+
+Only the decision is made here. Sampling further tasks in place of those left out, and what to do
+when no more may be sampled, is up to the trainer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from megatron_agent.credit.layout import Layout
+from megatron_agent.credit.rows import CreditRows
+from megatron_agent.credit.segments import group_statistics
+
+
+@dataclass(frozen=True, eq=False)
+class GroupSpread:
+    """The task groups of a batch and whether their returns differ."""
+
+    uid_P: tuple[str, ...]
+    """Group ids, sorted."""
+    keep_P: NDArray[np.bool_]
+    """Whether the returns of the group's sessions differ."""
+    keep_N: NDArray[np.bool_]
+    """The same per row, in the order of the rows."""
+
+    @property
+    def kept_share(self) -> float:
+        """Groups that are kept, over all groups."""
+        return float(np.mean(self.keep_P))
+
+
+def groups_with_spread(rows: CreditRows) -> GroupSpread:
+    """Find the groups whose sessions have different returns.
+
+    Raw returns decide, before penalties and before any division by length. Returns count as equal
+    within `segments.SPREAD_TOLERANCE`, as in the credit methods: a group that is kept here gets
+    episode credit there, and one that is not gets none. A group of one has no spread.
+
+    Args:
+        rows: real rows of whole groups, without padding, in any order.
+
+    Raises:
+        CreditError: the rows are not valid.
+
+    Example:
+        >>> rows = CreditRows.from_keys(
+        ...     ["hard_0_0", "hard_1_0", "fair_0_0", "fair_1_0"], step_reward_N=[0, 0, 0, 1],
+        ...     episode_return_N=[0, 0, 0, 1], action_valid_N=[True] * 4)
+        >>> spread = groups_with_spread(rows)
+        >>> spread.uid_P, spread.keep_P.tolist(), spread.keep_N.tolist()
+        (('fair', 'hard'), [True, False], [False, False, True, True])
+    """
+    rows.validate()
+    order = rows.canonical_order_N
+    sorted_rows = rows.take(order)
+    layout = Layout.of(sorted_rows)
+    first_G = layout.first_row_G
+    statistics = group_statistics(
+        sorted_rows.episode_return_N[first_G], layout.group_code_N[first_G], layout.num_groups
+    )
+    keep_P = ~statistics.flat_K
+    keep_N = np.empty(rows.num_rows, dtype=bool)
+    keep_N[order] = keep_P[layout.group_code_N]
+    # Codes follow first appearance, and sorted rows come group by group.
+    uid_P = tuple(dict.fromkeys(sorted_rows.group_N.tolist()))
+    return GroupSpread(uid_P, keep_P, keep_N)
