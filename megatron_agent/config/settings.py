@@ -8,7 +8,7 @@ on the one that verl gets from `split_config`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, cast
 
 from omegaconf import DictConfig
@@ -16,12 +16,13 @@ from omegaconf import DictConfig
 from megatron_agent.config.fields import read_settings, ruled
 from megatron_agent.config.findings import Findings
 from megatron_agent.config.values import ConfigValues
-from megatron_agent.credit import CreditConfig
+from megatron_agent.credit import CreditConfig, HgpoOptions, SimilarityOptions
 
 PENALTY_KEYS: Mapping[str, str] = {
     "use_invalid_action_penalty": "enabled",
     "invalid_action_penalty_coef": "coef",
     "invalid_action_penalty_mode": "mode",
+    "invalid_action_penalty_reach": "reach",
 }
 """Keys that users write below `ACTOR_KEY`, and their names below `PENALTY_KEY`."""
 
@@ -96,10 +97,38 @@ class GigpoSettings:
     """Group steps whose anchors are alike, not only equal ones."""
     similarity_thresh: float = ruled(above=0, at_most=1, remedy="Use 0.95.")
     """How alike, in (0, 1]; 1 means equal."""
+    similarity_measure: str = ruled(one_of=("character", "token"))
+    """What likeness counts."""
+    similarity_keep_numbers: bool
+    """Never group texts that hold different numbers or ids."""
     episode_statistics: str = ruled(one_of=("trajectory", "row"))
     """Whether an episode counts once in its group's mean, or once for each of its rows."""
     lonely_episode: str = ruled(one_of=("zero", "raw_score"))
     """Credit of an episode without peers: nothing, or its return as it is."""
+    repeated_states: str = ruled(one_of=("every_visit", "first_visit"))
+    """Whether a session is in a step group with each visit of the state, or with its first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HgpoSettings:
+    """Keys below ``algorithm.hgpo``."""
+
+    mode: str = ruled(one_of=("mean_norm", "mean_std_norm"))
+    """Centre groups only, or divide by their standard deviation too."""
+    history_length: int = ruled(at_least=0, remedy="Use ${env.history_length}.")
+    """Earlier observations that peers may have to share, the paper's K."""
+    length_weight_alpha: float = ruled(at_least=0, remedy="Use 1.0.")
+    """How much more a comparison of longer histories weighs; 0 weighs all alike."""
+    base_group: bool
+    """Average the episode level in."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EpisodeRewardSettings:
+    """Keys below ``algorithm.episode_reward``."""
+
+    normalize_by_length: bool
+    """Score an episode by its return over its number of steps."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,8 +137,10 @@ class PenaltySettings:
 
     enabled: bool
     coef: float = ruled(at_least=0, remedy="The penalty is subtracted: give its size.")
-    mode: str = ruled(one_of=("separate", "reference"))
+    mode: str = ruled(one_of=("separate", "score", "step_return", "both"))
     """Where it is subtracted: see `megatron_agent.credit.penalty`."""
+    reach: str = ruled(one_of=("own_step", "earlier_steps"))
+    """Whether the steps before the action share it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,9 +160,17 @@ class AlgorithmSettings:
     """Name of a credit method (`megatron_agent.credit`)."""
     gamma: float = ruled(at_least=0, at_most=1, remedy="Use 0.95.")
     """Discount of step returns."""
+    lam: float = ruled(at_least=0, at_most=1, remedy="Use 0.95.")
+    """GAE's lambda, per step."""
     norm_adv_by_std_in_grpo: bool
     """verl's switch: whether GRPO divides by the group's standard deviation."""
+    whiten_advantages: bool
+    """Whether gae and step_reinforce centre and scale advantages over the batch."""
+    row_weights: str = ruled(one_of=("token_mean", "trajectory", "step"))
+    """How rows weigh in the loss: see `megatron_agent.credit.row_weights`."""
+    episode_reward: EpisodeRewardSettings
     gigpo: GigpoSettings
+    hgpo: HgpoSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,8 +191,8 @@ class AgentSettings:
     def credit_config(self, method: str | None = None) -> CreditConfig:
         """The options of the credit methods.
 
-        GRPO keeps verl's own switch for dividing by the standard deviation; all other methods read
-        ``algorithm.gigpo.mode``.
+        GRPO keeps verl's own switch for dividing by the standard deviation, HGPO has
+        ``algorithm.hgpo.mode``; all other methods read ``algorithm.gigpo.mode``.
 
         Args:
             method: credit method; ``algorithm.adv_estimator`` when None.
@@ -161,21 +200,42 @@ class AgentSettings:
         Raises:
             ConfigError: options that cannot work together.
         """
-        gigpo, penalty = self.algorithm.gigpo, self.invalid_action_penalty
-        mode = gigpo.mode
-        if (method or self.algorithm.adv_estimator) == "grpo":
-            mode = "mean_std_norm" if self.algorithm.norm_adv_by_std_in_grpo else "mean_norm"
+        algorithm, penalty = self.algorithm, self.invalid_action_penalty
+        gigpo, hgpo = algorithm.gigpo, algorithm.hgpo
+        similarity = None
+        if gigpo.enable_similarity:
+            similarity = SimilarityOptions(
+                threshold=gigpo.similarity_thresh,
+                measure=cast("Any", gigpo.similarity_measure),
+                keep_numbers=gigpo.similarity_keep_numbers,
+            )
         return CreditConfig(
-            gamma=self.algorithm.gamma,
+            gamma=algorithm.gamma,
+            lam=algorithm.lam,
             step_advantage_w=gigpo.step_advantage_w,
             episode_advantage_w=gigpo.episode_advantage_w,
-            mode=cast("Any", mode),
+            mode=cast("Any", self._mode(method or algorithm.adv_estimator)),
             episode_statistics=cast("Any", gigpo.episode_statistics),
             lonely_episode=cast("Any", gigpo.lonely_episode),
+            repeated_states=cast("Any", gigpo.repeated_states),
+            similarity=similarity,
+            hgpo=HgpoOptions(
+                history_length=hgpo.history_length,
+                length_weight_alpha=hgpo.length_weight_alpha,
+                base_group=hgpo.base_group,
+            ),
+            whiten_advantages=algorithm.whiten_advantages,
+            normalize_by_length=algorithm.episode_reward.normalize_by_length,
             use_invalid_action_penalty=penalty.enabled,
             invalid_action_penalty_coef=penalty.coef,
             invalid_action_penalty_mode=cast("Any", penalty.mode),
+            invalid_action_penalty_reach=cast("Any", penalty.reach),
         )
+
+    def _mode(self, method: str) -> str:
+        if method == "grpo":
+            return "mean_std_norm" if self.algorithm.norm_adv_by_std_in_grpo else "mean_norm"
+        return self.algorithm.hgpo.mode if method == "hgpo" else self.algorithm.gigpo.mode
 
     @classmethod
     def from_config(cls, config: DictConfig) -> AgentSettings:
@@ -197,9 +257,9 @@ class AgentSettings:
 def read_agent_settings(values: ConfigValues, findings: Findings) -> AgentSettings | None:
     """Read our keys and record what is wrong with them; None when something was."""
     algorithm = {
-        name: values.get(f"algorithm.{name}")
-        for name in ("adv_estimator", "gamma", "norm_adv_by_std_in_grpo", "gigpo")
-        if values.get(f"algorithm.{name}") is not None
+        field.name: values.get(f"algorithm.{field.name}")
+        for field in fields(AlgorithmSettings)
+        if values.get(f"algorithm.{field.name}") is not None
     }
     env = read_settings(EnvSettings, values.get("env"), "env", findings)
     read_algorithm = read_settings(AlgorithmSettings, algorithm, "algorithm", findings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from omegaconf import DictConfig, OmegaConf
 
 from megatron_agent.config.settings import ACTOR_KEY, PENALTY_KEY, PENALTY_KEYS, AgentSettings
@@ -12,9 +14,9 @@ def split_config(config: DictConfig) -> tuple[DictConfig, AgentSettings]:
 
     verl keeps its root and ``algorithm`` as plain mappings, so ``env``, ``run`` and
     ``algorithm.gigpo`` travel where users write them. It turns ``actor_rollout_ref.actor`` into a
-    dataclass that rejects the three penalty keys; they move to
-    ``algorithm.invalid_action_penalty.{enabled,coef,mode}``. `AgentSettings.from_config` reads
-    either form, in any process.
+    dataclass that rejects the penalty keys; they move to
+    ``algorithm.invalid_action_penalty.{enabled,coef,mode,reach}``.
+    `AgentSettings.from_config` reads either form, in any process.
 
     Args:
         config: as `compose_config` returned it; left as it is.
@@ -28,11 +30,9 @@ def split_config(config: DictConfig) -> tuple[DictConfig, AgentSettings]:
     settings = AgentSettings.from_config(config)
     verl_config = OmegaConf.create(OmegaConf.to_container(config, resolve=True))
     assert isinstance(verl_config, DictConfig)
-    penalty = settings.invalid_action_penalty
     actor = OmegaConf.select(verl_config, ACTOR_KEY)
     for key in PENALTY_KEYS:
         actor.pop(key, None)
-    moved = {"enabled": penalty.enabled, "coef": penalty.coef, "mode": penalty.mode}
-    OmegaConf.update(verl_config, PENALTY_KEY, moved)
+    OmegaConf.update(verl_config, PENALTY_KEY, asdict(settings.invalid_action_penalty))
     OmegaConf.set_struct(verl_config, True)
     return verl_config, settings

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from megatron_agent.config.fields import has_type, type_words
 from megatron_agent.config.findings import Findings, nearest_key
 from megatron_agent.config.overrides import is_free_form
-from megatron_agent.config.settings import ACTOR_KEY, PENALTY_KEY, PENALTY_KEYS
+from megatron_agent.config.settings import (
+    ACTOR_KEY,
+    PENALTY_KEY,
+    PENALTY_KEYS,
+    AlgorithmSettings,
+)
 from megatron_agent.config.values import MISSING, ConfigValues, leaf_items
 from megatron_agent.config.verl_tree import target_fields, verl_defaults
 
 CHECKED_WITH_SETTINGS: tuple[str, ...] = (
     "env",
     "run",
-    "algorithm.adv_estimator",
-    "algorithm.gamma",
-    "algorithm.gigpo",
-    "algorithm.norm_adv_by_std_in_grpo",
+    *(f"algorithm.{field.name}" for field in fields(AlgorithmSettings)),
     PENALTY_KEY,
 )
 """Keys and sections that `read_agent_settings` checks."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 from megatron_agent.config.findings import Findings, nearest_key
 from megatron_agent.config.settings import AgentSettings
 from megatron_agent.config.values import ConfigValues
-from megatron_agent.credit import credit_names
-from megatron_agent.errors import ConfigError
+from megatron_agent.credit import check_options, credit_names, credit_needs
+from megatron_agent.errors import ConfigError, RegistryError
+
+COMPARES_SESSIONS = ("gigpo", "grpo", "hgpo", "reinforce_plus_plus_baseline", "rloo")
+"""Methods that learn from differences between the sessions of one task."""
 
 
 def check_algorithm(values: ConfigValues, findings: Findings) -> None:
@@ -26,7 +29,9 @@ def check_algorithm(values: ConfigValues, findings: Findings) -> None:
         remedy = f"Did you mean {near!r}?" if near else "Choose one of them."
         rule = f"must be one of {', '.join(credit_names())}"
         findings.problem("algorithm.adv_estimator", rule, estimator, remedy)
-    if group_size == 1 and estimator in ("gigpo", "grpo"):
+    elif estimator is not None:
+        _check_needs(estimator, values, findings)
+    if group_size == 1 and estimator in COMPARES_SESSIONS:
         findings.warn(
             f"env.rollout.n is 1: {estimator} compares the members of a group, and a group of one "
             "has no peers, so every episode advantage is zero. Use 8 to learn anything."
@@ -38,18 +43,35 @@ def check_algorithm(values: ConfigValues, findings: Findings) -> None:
             True,
             "Use actor_rollout_ref.actor.use_kl_loss=true.",
         )
-    if values.flag("algorithm.gigpo.enable_similarity"):
-        findings.problem(
-            "algorithm.gigpo.enable_similarity",
-            "must be false: steps are grouped by equal anchors only in this version",
-            True,
-            "Make the environment's anchors canonical instead.",
+    if values.flag("algorithm.gigpo.enable_similarity") and estimator != "gigpo":
+        findings.warn(
+            f"algorithm.gigpo.enable_similarity is read by gigpo alone; {estimator} does not group "
+            "steps by similarity."
         )
 
 
 def check_credit(settings: AgentSettings, findings: Findings) -> None:
     """The credit options work together; their own class knows how."""
+    method = settings.algorithm.adv_estimator
     try:
-        settings.credit_config()
+        config = settings.credit_config()
+        if method in credit_names():
+            check_options(method, config)
     except ConfigError as error:
         findings.problems.append(error)
+    except RegistryError as error:
+        findings.problem("algorithm.adv_estimator", "must load", method, str(error))
+
+
+def _check_needs(estimator: str, values: ConfigValues, findings: Findings) -> None:
+    try:
+        needs_values = "value" in credit_needs(estimator)
+    except RegistryError:
+        return  # reported by check_credit
+    if needs_values and not values.flag("critic.enable"):
+        findings.problem(
+            "critic.enable",
+            f"must be true: {estimator} needs the values of a critic",
+            values.get("critic.enable"),
+            f"Set critic.enable=true, or choose credit={estimator}, which does so.",
+        )

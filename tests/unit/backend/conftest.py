@@ -14,8 +14,10 @@ from megatron_agent.config import AgentSettings
 from megatron_agent.config.settings import (
     AlgorithmSettings,
     EnvSettings,
+    EpisodeRewardSettings,
     GigpoSettings,
     GroupSettings,
+    HgpoSettings,
     PenaltySettings,
     RunSettings,
     TaskSettings,
@@ -49,18 +51,30 @@ def make_settings() -> MakeSettings:
             algorithm=AlgorithmSettings(
                 adv_estimator="gigpo",
                 gamma=0.95,
+                lam=1.0,
                 norm_adv_by_std_in_grpo=norm_by_std,
+                whiten_advantages=True,
+                row_weights="token_mean",
+                episode_reward=EpisodeRewardSettings(normalize_by_length=False),
                 gigpo=GigpoSettings(
                     step_advantage_w=1.0,
                     episode_advantage_w=1.0,
                     mode="mean_norm",
                     enable_similarity=False,
                     similarity_thresh=0.95,
+                    similarity_measure="character",
+                    similarity_keep_numbers=True,
                     episode_statistics="trajectory",
                     lonely_episode="zero",
+                    repeated_states="every_visit",
+                ),
+                hgpo=HgpoSettings(
+                    mode="mean_norm", history_length=2, length_weight_alpha=1.0, base_group=False
                 ),
             ),
-            invalid_action_penalty=PenaltySettings(enabled=False, coef=0.1, mode="separate"),
+            invalid_action_penalty=PenaltySettings(
+                enabled=False, coef=0.1, mode="separate", reach="own_step"
+            ),
             run=RunSettings(name="test", dir="runs/test"),
         )
 

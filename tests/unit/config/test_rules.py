@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from megatron_agent.config import Findings
+from megatron_agent.credit import registry
 from megatron_agent.tasks import generate_tasks, write_tasks
 
 pytestmark = pytest.mark.unit
@@ -51,10 +53,23 @@ def test_the_default_configuration_is_fine(findings_of: Callable[..., Findings])
         ("algorithm.gigpo.mode=mean_std", r"mode must be one of .*Did you mean 'mean_std_norm'"),
         ("algorithm.gigpo.similarity_thresh=0", r"similarity_thresh must be in \(0, 1\], got 0"),
         ("algorithm.gigpo.step_advantage_w=-1", r"step_advantage_w must be >= 0, got -1"),
-        ("algorithm.gigpo.enable_similarity=true", r"enable_similarity must be false"),
+        ("algorithm.gigpo.similarity_measure=word", r"similarity_measure must be one of character"),
+        ("algorithm.gigpo.similarity_keep_numbers=1", r"keep_numbers must be true or false, got 1"),
+        ("algorithm.gigpo.repeated_states=first", r"must be one of .*Did you mean 'first_visit'"),
+        ("algorithm.hgpo.history_length=-1", r"algorithm.hgpo.history_length must be >= 0, got -1"),
+        ("algorithm.hgpo.length_weight_alpha=-1", r"length_weight_alpha must be >= 0, got -1"),
+        ("algorithm.hgpo.mode=mean", r"algorithm.hgpo.mode must be one of .*'mean_norm'"),
+        ("algorithm.hgpo.base_group=1", r"hgpo.base_group must be true or false, got 1"),
+        ("+algorithm.hgpo.weight_type=length", r"algorithm.hgpo.weight_type is not a known key"),
+        ("algorithm.lam=2", r"algorithm.lam must be in \[0, 1\], got 2. Use 0.95."),
+        ("algorithm.whiten_advantages=1", r"whiten_advantages must be true or false, got 1"),
+        ("algorithm.row_weights=steps", r"row_weights must be one of .*Did you mean 'step'"),
+        ("algorithm.episode_reward.normalize_by_length=1", r"by_length must be true or false"),
+        ("algorithm.adv_estimator=gae", r"critic.enable must be true: gae needs .*credit=gae, whi"),
         (f"{ACTOR}.invalid_action_penalty_coef=-1", rf"{ACTOR}.\w+_coef must be >= 0, got -1"),
         (f"{ACTOR}.use_invalid_action_penalty=1", rf"{ACTOR}.use_\w+ must be true or false, got 1"),
         (f"{ACTOR}.invalid_action_penalty_mode=x", rf"{ACTOR}.\w+_mode must be one of separate"),
+        (f"{ACTOR}.invalid_action_penalty_reach=all", rf"{ACTOR}.\w+_reach must be one of own_ste"),
         ("algorithm.adv_estimator=gigpoo", r"adv_estimator must be one of .*Did you mean 'gigpo'"),
         ("algorithm.use_kl_in_reward=true", r"algorithm.use_kl_in_reward must be false"),
         # groups and batches
@@ -117,11 +132,47 @@ def test_two_weights_of_zero_are_refused(problems_of: Messages) -> None:
     assert_one(messages, "step_advantage_w must not be 0 together with")
 
 
-@pytest.mark.parametrize("root", ["gigpo", "grpo"])
-def test_a_group_of_one_is_a_warning(findings_of: Callable[..., Findings], root: str) -> None:
-    findings = findings_of("env.rollout.n=1", root=root)
+@pytest.mark.parametrize(
+    "method", ["gigpo", "grpo", "hgpo", "rloo", "reinforce_plus_plus_baseline"]
+)
+def test_a_group_of_one_is_a_warning(findings_of: Callable[..., Findings], method: str) -> None:
+    findings = findings_of("env.rollout.n=1", f"algorithm.adv_estimator={method}")
     assert findings.problems == []
-    assert_one(findings.warnings, f"env.rollout.n is 1: {root} compares the members of a group")
+    assert_one(findings.warnings, f"env.rollout.n is 1: {method} compares the members of a group")
+
+
+@pytest.mark.parametrize("method", ["gae", "step_reinforce", "reinforce_plus_plus"])
+def test_a_group_of_one_is_fine_without_groups(
+    findings_of: Callable[..., Findings], method: str
+) -> None:
+    overrides = ("env.rollout.n=1", f"algorithm.adv_estimator={method}", "critic.enable=true")
+    findings = findings_of(*overrides)
+    assert findings.problems == findings.warnings == []
+
+
+def test_a_penalty_goes_where_the_method_has_a_place_for_it(problems_of: Messages) -> None:
+    place = f"{ACTOR}.invalid_action_penalty_mode=step_return"
+    assert problems_of(place) == []
+    assert_one(
+        problems_of("algorithm.adv_estimator=grpo", place),
+        "grpo has no step level, got 'step_return'",
+    )
+
+
+def test_similarity_is_for_gigpo(findings_of: Callable[..., Findings]) -> None:
+    similarity = "algorithm.gigpo.enable_similarity=true"
+    assert findings_of(similarity).warnings == []
+    warnings = findings_of(similarity, "algorithm.adv_estimator=hgpo").warnings
+    assert_one(warnings, "is read by gigpo alone; hgpo")
+
+
+def test_a_method_that_does_not_load_is_named(
+    problems_of: Messages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = EntryPoint("broken", "no_such_module:method", registry.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda *, group: [broken])
+    messages = problems_of("algorithm.adv_estimator=broken")
+    assert_one(messages, r"adv_estimator must load, got 'broken'. credit method 'broken' must load")
 
 
 def test_devices_follow_the_parallel_sizes_on_a_cpu(findings_of: Callable[..., Findings]) -> None:

@@ -12,6 +12,7 @@ from megatron_agent.config import AgentSettings, ConfigProblemsError, Findings, 
 from megatron_agent.config.fields import Rule, has_type, read_settings, ruled, type_words
 from megatron_agent.config.findings import nearest_key
 from megatron_agent.config.split import split_config
+from megatron_agent.credit import CreditConfig, HgpoOptions, SimilarityOptions
 from megatron_agent.errors import ConfigError
 
 pytestmark = pytest.mark.unit
@@ -118,7 +119,7 @@ def test_splitting_moves_the_penalty_and_keeps_the_rest() -> None:
     config = compose_config(["actor_rollout_ref.actor.invalid_action_penalty_coef=0.3"])
     verl_config, settings = split_config(config)
     assert verl_config.algorithm.invalid_action_penalty == {
-        "enabled": True, "coef": 0.3, "mode": "separate",
+        "enabled": True, "coef": 0.3, "mode": "separate", "reach": "own_step",
     }  # fmt: skip
     assert "use_invalid_action_penalty" not in verl_config.actor_rollout_ref.actor
     assert "use_invalid_action_penalty" in config.actor_rollout_ref.actor
@@ -139,3 +140,47 @@ def test_reading_settings_of_a_broken_configuration_raises() -> None:
 def test_grpo_keeps_verls_own_switch_for_the_deviation(method: str | None, mode: str) -> None:
     settings = AgentSettings.from_config(compose_config())
     assert settings.credit_config(method).mode == mode
+
+
+def test_hgpo_has_a_mode_of_its_own_and_the_history_of_the_prompts() -> None:
+    overrides = ["credit=hgpo", "algorithm.hgpo.mode=mean_std_norm", "env.history_length=4"]
+    config = AgentSettings.from_config(compose_config(overrides)).credit_config()
+    assert config.mode == "mean_std_norm"
+    assert config.hgpo == HgpoOptions(history_length=4, length_weight_alpha=1.0, base_group=False)
+
+
+def test_all_credit_options_arrive() -> None:
+    overrides = [
+        "algorithm.lam=0.9",
+        "algorithm.whiten_advantages=false",
+        "algorithm.episode_reward.normalize_by_length=true",
+        "algorithm.gigpo.repeated_states=first_visit",
+        "algorithm.gigpo.enable_similarity=true",
+        "algorithm.gigpo.similarity_thresh=0.8",
+        "algorithm.gigpo.similarity_measure=token",
+        "algorithm.gigpo.similarity_keep_numbers=false",
+        "actor_rollout_ref.actor.invalid_action_penalty_mode=both",
+        "actor_rollout_ref.actor.invalid_action_penalty_reach=earlier_steps",
+    ]
+    config = AgentSettings.from_config(compose_config(overrides)).credit_config()
+    assert config == CreditConfig(
+        gamma=0.95,
+        lam=0.9,
+        whiten_advantages=False,
+        normalize_by_length=True,
+        repeated_states="first_visit",
+        similarity=SimilarityOptions(threshold=0.8, measure="token", keep_numbers=False),
+        invalid_action_penalty_mode="both",
+        invalid_action_penalty_reach="earlier_steps",
+    )
+
+
+def test_the_files_keep_the_defaults_of_the_code() -> None:
+    config = AgentSettings.from_config(compose_config()).credit_config()
+    assert config == CreditConfig(gamma=0.95)
+
+
+def test_gae_comes_with_a_critic() -> None:
+    config = compose_config(["credit=gae"])
+    assert config.critic.enable is True
+    assert (config.algorithm.adv_estimator, config.algorithm.lam) == ("gae", 0.95)
