@@ -1,6 +1,6 @@
 """Does it learn? GiGPO and GRPO from one warm-started policy, several seeds, on a CPU.
 
-    python benchmarks/learning_cpu.py                         # 4x4 maps, 3 seeds, 60 iterations
+    python benchmarks/learning_cpu.py                         # 4x4 maps, 3 seeds, 40 iterations
     python benchmarks/learning_cpu.py --size 8 --max-steps 30 # longer horizons
     python benchmarks/learning_cpu.py --report                # table and picture of what is there
 
@@ -83,7 +83,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--max-steps", type=int, default=10, help="longest episode")
     parser.add_argument("--methods", nargs="+", default=["gigpo", "grpo"])
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--iterations", type=int, default=60)
+    parser.add_argument("--iterations", type=int, default=40)
     parser.add_argument("--num-eval", type=int, default=200, help="held-out tasks")
     parser.add_argument("--target-success", type=float, default=0.4, help="of the warm start")
     parser.add_argument("--out", type=Path, default=Path("runs/learning"))

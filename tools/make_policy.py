@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         "--warm-start",
         action=argparse.BooleanOptionalAction,
         default=False,
-        help="imitate the environment's expert until --target-success",
+        help="imitate the environment's expert, then learn to doubt, down to --target-success",
     )
     start.add_argument("--train-tasks", help="task file; without one, tasks are generated")
     start.add_argument("--num-tasks", type=int, default=recipe["num_tasks"])

@@ -171,8 +171,8 @@ def _record(
             "train_tasks": recipe.train_tasks,
             "num_tasks": recipe.num_tasks,
             "num_updates": result.num_updates,
-            "reached_target": result.reached_target,
-            "loss": result.loss,
+            "num_doubt_updates": result.num_doubt_updates,
+            "skill": result.skill.to_dict(),
             "success": result.evaluation.to_dict(),
             "greedy_success": result.greedy.to_dict(),
         }

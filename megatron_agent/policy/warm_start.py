@@ -1,8 +1,13 @@
-"""Supervised learning on demonstrations until the policy succeeds often enough, and no longer.
+"""Supervised learning on demonstrations: first to play, then to doubt.
 
-The aim is a start for reinforcement learning, not a good player: training stops at the first
-measurement at or above ``target_success``, taken on tasks that no demonstration comes from, with
-actions sampled at temperature 1.
+The aim is a start for reinforcement learning, not a good player. *Learning* imitates the expert
+until the policy succeeds in ``skill_success`` of the episodes. *Doubting* goes on with random
+labels mixed in until no more than ``target_success`` is left. So the start tries every action,
+also the ones that are seldom right, which a policy of the same success that was stopped while
+still learning does not: reinforcement learning finds nothing where nothing is tried.
+
+Success is measured on tasks that no demonstration comes from, with actions sampled at
+temperature 1.
 """
 
 from __future__ import annotations
@@ -29,6 +34,9 @@ logger = logging.getLogger(__name__)
 NEARLY_GREEDY = 0.05
 """Temperature."""
 
+DOUBT_RATE = 0.25
+"""Learning rate of doubting, as a share of ``learning_rate``."""
+
 Example = tuple[list[int], list[int]]
 """Prompt ids and response ids of one demonstration."""
 
@@ -37,15 +45,20 @@ Example = tuple[list[int], list[int]]
 class WarmStartConfig:
     """How to warm-start; checked when made."""
 
+    skill_success: float = 0.85
+    """Learning ends at the first measurement at or above it."""
     target_success: float = 0.4
-    min_updates: int = 260
-    """No measurement ends it earlier. A policy that walks blindly towards the goal is soon as
-    successful as a noisy one that looks, but reinforcement learning hardly improves it."""
+    """Doubting ends at the first measurement at or below it."""
     max_updates: int = 300
+    """Of learning."""
+    max_doubt_updates: int = 120
     batch_size: int = 32
     learning_rate: float = 2e-3
     num_warmup_updates: int = 20
-    measure_every: int = 20
+    measure_every: int = 40
+    """Updates between two measurements of learning."""
+    measure_doubt_every: int = 10
+    """Updates between two measurements of doubting, which is quick."""
     num_measure_episodes: int = 200
     max_steps: int = 10
     """Episode length limit, as ``env.max_steps`` in the run to come."""
@@ -53,30 +66,31 @@ class WarmStartConfig:
     """Past steps in a prompt, as ``env.history_length`` in the run to come."""
     wander: float = 0.3
     """Chance of a random move; see `megatron_agent.policy.demonstrations`."""
-    label_noise: float = 0.4
-    """Chance of a random label: how far the policy that samples stays below what it knows."""
+    label_noise: float = 0.5
+    """Chance of a random label while doubting. It bounds how low success can get."""
 
     def __post_init__(self) -> None:
-        for key in ("target_success", "wander", "label_noise"):
+        for key in ("skill_success", "target_success", "wander", "label_noise"):
             if not 0 <= getattr(self, key) <= 1:
                 raise ConfigError(key, "must be in [0, 1]", getattr(self, key), "Use e.g. 0.4.")
         for key in (
-            "min_updates",
             "max_updates",
+            "max_doubt_updates",
             "batch_size",
             "num_warmup_updates",
             "measure_every",
+            "measure_doubt_every",
             "num_measure_episodes",
             "max_steps",
         ):
             if getattr(self, key) < 1:
                 raise ConfigError(key, "must be at least 1", getattr(self, key), "Leave it out.")
-        if self.min_updates > self.max_updates:
+        if self.target_success > self.skill_success:
             raise ConfigError(
-                "min_updates",
-                f"must be at most max_updates ({self.max_updates})",
-                self.min_updates,
-                f"Use {self.max_updates}.",
+                "target_success",
+                f"must be at most skill_success ({self.skill_success})",
+                self.target_success,
+                f"Use {self.skill_success} for a start without doubts.",
             )
         if self.history_length < 0:
             raise ConfigError("history_length", "must be >= 0", self.history_length, "Use 2.")
@@ -92,11 +106,12 @@ class WarmStartResult:
     """What came of a warm start."""
 
     num_updates: int
-    reached_target: bool
-    loss: float
-    """Mean over response tokens of the last batch."""
+    """Of learning."""
+    num_doubt_updates: int
+    skill: Evaluation
+    """The measurement that ended learning."""
     evaluation: Evaluation
-    """The measurement that ended it."""
+    """The measurement that ended it all: where reinforcement learning starts."""
     greedy: Evaluation
     """The same tasks at a temperature near zero: what the policy knows, and sampling hides."""
 
@@ -149,8 +164,6 @@ def warm_start(
     Raises:
         ConfigError: the environment has no expert, or there are too few tasks.
     """
-    import torch
-
     shown, measured = split_starts(spec, starts, config.num_measure_episodes)
 
     def measure(temperature: float) -> Evaluation:
@@ -165,44 +178,96 @@ def warm_start(
             seed=seed,
         )
 
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.0
-    )
-    batches = _batches(_examples(tokenizer, spec, shown, config, seed), config.batch_size)
-    for update in range(1, config.max_updates + 1):
-        for group in optimizer.param_groups:
-            group["lr"] = config.learning_rate * _schedule(update, config)
-        loss = _update(model, optimizer, next(batches), tokenizer.pad_token_id)
-        if update < config.min_updates or (
-            update % config.measure_every and update < config.max_updates
+    trainer = _Trainer(model, tokenizer, spec, shown, config, seed)
+    num_updates, skill = 0, None
+    while num_updates < config.max_updates:
+        num_updates += 1
+        trainer.update(_learning_rate(num_updates, config), label_noise=0.0)
+        if num_updates % config.measure_every and num_updates < config.max_updates:
+            continue
+        skill = measure(temperature=1.0)
+        _log("learning", num_updates, skill)
+        if skill.success_rate >= config.skill_success:
+            break
+    assert skill is not None  # max_updates is at least 1
+    evaluation, num_doubt_updates = skill, 0
+    while (
+        evaluation.success_rate > config.target_success
+        and num_doubt_updates < config.max_doubt_updates
+    ):
+        num_doubt_updates += 1
+        trainer.update(config.learning_rate * DOUBT_RATE, label_noise=config.label_noise)
+        if (
+            num_doubt_updates % config.measure_doubt_every
+            and num_doubt_updates < config.max_doubt_updates
         ):
             continue
         evaluation = measure(temperature=1.0)
-        logger.info(
-            "warm start: update %d, loss %.3f, success %.2f [%.2f, %.2f], valid actions %.2f",
-            update,
-            loss,
-            evaluation.success_rate,
-            evaluation.interval_low,
-            evaluation.interval_high,
-            evaluation.valid_action_rate,
-        )
-        if evaluation.success_rate >= config.target_success:
-            break
+        _log("doubting", num_doubt_updates, evaluation)
     model.eval()
     return WarmStartResult(
-        num_updates=update,
-        reached_target=evaluation.success_rate >= config.target_success,
-        loss=loss,
+        num_updates=num_updates,
+        num_doubt_updates=num_doubt_updates,
+        skill=skill,
         evaluation=evaluation,
         greedy=measure(temperature=NEARLY_GREEDY),
     )
 
 
-def _schedule(update: int, config: WarmStartConfig) -> float:
+def _log(phase: str, update: int, evaluation: Evaluation) -> None:
+    logger.info(
+        "%s: update %d, success %.2f [%.2f, %.2f], valid actions %.2f",
+        phase,
+        update,
+        evaluation.success_rate,
+        evaluation.interval_low,
+        evaluation.interval_high,
+        evaluation.valid_action_rate,
+    )
+
+
+def _learning_rate(update: int, config: WarmStartConfig) -> float:
     """Linear warm-up, then linear decay to a tenth: a steady rate leaves success jumping about."""
     warmup = min(1.0, update / config.num_warmup_updates)
-    return warmup * (1.0 - 0.9 * update / config.max_updates)
+    return config.learning_rate * warmup * (1.0 - 0.9 * update / config.max_updates)
+
+
+class _Trainer:
+    """Updates on demonstrations, clean or noisy, from one optimizer and one stream of episodes
+    for each kind.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        spec: EnvSpec,
+        starts: Sequence[EpisodeStart],
+        config: WarmStartConfig,
+        seed: int,
+    ) -> None:
+        import torch
+
+        self._model = model
+        self._pad_id: int = tokenizer.pad_token_id
+        self._optimizer = torch.optim.AdamW(
+            model.parameters(), lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.0
+        )
+        self._batches: dict[float, Iterator[list[Example]]] = {
+            noise: _batches(_examples(tokenizer, spec, starts, config, noise, seed), config)
+            for noise in (0.0, config.label_noise)
+        }
+
+    def update(self, learning_rate: float, *, label_noise: float) -> None:
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        self._model.train()
+        self._optimizer.zero_grad()
+        response_loss(self._model, next(self._batches[label_noise]), self._pad_id).backward()
+        import torch
+
+        torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
+        self._optimizer.step()
 
 
 def response_loss(model: PreTrainedModel, examples: Sequence[Example], pad_id: int) -> torch.Tensor:
@@ -228,28 +293,12 @@ def response_loss(model: PreTrainedModel, examples: Sequence[Example], pad_id: i
     )
 
 
-def _update(
-    model: PreTrainedModel,
-    optimizer: torch.optim.Optimizer,
-    examples: Sequence[Example],
-    pad_id: int,
-) -> float:
-    import torch
-
-    model.train()
-    optimizer.zero_grad()
-    loss = response_loss(model, examples, pad_id)
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    return loss.item()
-
-
 def _examples(
     tokenizer: PreTrainedTokenizerBase,
     spec: EnvSpec,
     starts: Sequence[EpisodeStart],
     config: WarmStartConfig,
+    label_noise: float,
     seed: int,
 ) -> Iterator[Example]:
     """Encoded demonstrations without end: every pass plays the episodes afresh and shuffles their
@@ -264,7 +313,7 @@ def _examples(
                 max_steps=config.max_steps,
                 history_length=config.history_length,
                 wander=config.wander,
-                label_noise=config.label_noise,
+                label_noise=label_noise,
                 rng=rng,
             )
         )
@@ -277,6 +326,6 @@ def _examples(
             )
 
 
-def _batches(examples: Iterator[Example], batch_size: int) -> Iterator[list[Example]]:
+def _batches(examples: Iterator[Example], config: WarmStartConfig) -> Iterator[list[Example]]:
     while True:
-        yield [next(examples) for _ in range(batch_size)]
+        yield [next(examples) for _ in range(config.batch_size)]

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.stack
 
 TINY = ModelShape(hidden=16, layers=1, heads=2, kv_heads=1)
 BRIEF = WarmStartConfig(
-    min_updates=3, max_updates=3, measure_every=3, batch_size=4, num_measure_episodes=4, max_steps=3
+    max_updates=3, measure_every=3, batch_size=4, num_measure_episodes=4, max_steps=3
 )
 
 

@@ -180,7 +180,7 @@ def test_a_shape_that_cannot_work_is_refused(changes: dict[str, Any], message: s
     ("changes", "message"),
     [
         ({"target_success": 40}, r"target_success must be in \[0, 1\], got 40"),
-        ({"max_updates": 9}, r"min_updates must be at most max_updates \(9\), got 260"),
+        ({"skill_success": 0.3}, r"target_success must be at most skill_success \(0.3\), got 0.4"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"history_length": -1}, "history_length must be >= 0, got -1"),
         ({"learning_rate": 0.0}, r"learning_rate must be in \(0, 1\), got 0.0"),
