@@ -19,8 +19,9 @@ comparison, and the weights of the others are scaled to sum to 1. A row without 
 **No episode level**, unless ``hgpo.base_group`` puts it in as k = 0, with weight 1 and gigpo's
 options.
 
-As in the authors' recipe (langfengQ/verl-agent), but for one thing: that drops a level also where
-a row happens to hit its group's mean exactly; here this is a comparison like any other.
+As in the authors' recipe (langfengQ/verl-agent), but for what it takes for a comparison: it drops
+a level also where a row happens to hit its group's mean exactly, and keeps an episode group of
+equal returns whose float32 mean is off by rounding noise.
 """
 
 from __future__ import annotations
