@@ -68,16 +68,17 @@ def hgpo(rows: CreditRows, config: CreditConfig) -> CreditResult:
     score_N = return_N + penalty_in_step_returns(rows, config, layout)
     states = equal_anchors(rows, layout)
     average = _WeightedAverage(rows.num_rows, config.hgpo.length_weight_alpha)
-    metrics: dict[str, float] = visit_metrics(states.code_N, states.first_visit_M)
+    metrics = visit_metrics(states.code_N, states.first_visit_M)
+    num_levels = config.hgpo.history_length + 1
+    metrics |= {_share_name(k): 0.0 for k in range(1, num_levels + 1)}
     if config.hgpo.base_group:
         everybody_N = np.arange(rows.num_rows)
         average.add(0, everybody_N, layout.group_code_N, episode_advantage(rows, config, layout))
-    for level in _levels(rows, states, config.hgpo.history_length + 1):
-        statistics = group_statistics(
-            score_N[level.member_M], level.code_M, level.num_groups, unbiased_std=False
-        )
+    for level in _levels(rows, states, num_levels):
+        score_M = score_N[level.member_M]
+        statistics = group_statistics(score_M, level.code_M, level.num_groups, unbiased_std=False)
         advantage_M = relative_to_group(
-            score_N[level.member_M],
+            score_M,
             level.code_M,
             statistics,
             divide_by_std=config.mode == "mean_std_norm",
@@ -87,11 +88,14 @@ def hgpo(rows: CreditRows, config: CreditConfig) -> CreditResult:
         if level.num_observations == 1:
             metrics |= step_group_metrics(statistics)
         num_with_peers = int(statistics.size_K[~statistics.lonely_K].sum())
-        name = f"credit/rows_with_peers_at_level_{level.num_observations}/share"
-        metrics[name] = num_with_peers / rows.num_rows
+        metrics[_share_name(level.num_observations)] = num_with_peers / rows.num_rows
     return assemble(
         rows, config, layout, return_N=return_N, step_N=average.value_N(), metrics=metrics
     )
+
+
+def _share_name(num_observations: int) -> str:
+    return f"credit/rows_with_peers_at_level_{num_observations}/share"
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,23 +104,45 @@ class _Level:
 
     num_observations: int
     member_M: NDArray[np.intp]
-    """Rows with that many observations."""
     code_M: NDArray[np.int64]
     num_groups: int
 
 
 def _levels(rows: CreditRows, states: StepGroups, num_levels: int) -> Iterator[_Level]:
-    code_N = states.code_N
-    yield _Level(1, np.arange(rows.num_rows), code_N, states.num_groups)
+    """Level 1 with all rows, then each deeper one with the rows that have peers there."""
+    everybody_N = np.arange(rows.num_rows)
+    yield _Level(1, everybody_N, states.code_N, states.num_groups)
+    level = _with_peers(1, everybody_N, states.code_N, states.num_groups)
     for num_observations in range(2, num_levels + 1):
-        member_M = np.flatnonzero(rows.step_N >= num_observations - 1)
+        code_N = np.full(rows.num_rows, -1)
+        code_N[level.member_M] = level.code_M
+        # The last k observations are equal exactly if the last k - 1 are, here and one step before.
+        # So who has no peers for k - 1 has none for k.
+        member_M = (
+            np.flatnonzero((code_N[1:] >= 0) & (code_N[:-1] >= 0) & (rows.step_N[1:] > 0)) + 1
+        )
         if not member_M.size:
             return
-        # The last k observations are equal exactly if the last k - 1 are, here and one step before.
         code_M, num_groups = pair_codes(code_N[member_M], code_N[member_M - 1])
-        yield _Level(num_observations, member_M, code_M, num_groups)
-        code_N = np.zeros(rows.num_rows, dtype=np.int64)
-        code_N[member_M] = code_M
+        level = _with_peers(num_observations, member_M, code_M, num_groups)
+        if not level.num_groups:
+            return
+        yield level
+
+
+def _with_peers(
+    num_observations: int,
+    member_M: NDArray[np.intp],
+    code_M: NDArray[np.int64],
+    num_groups: int,
+) -> _Level:
+    """The level without groups of one."""
+    has_peers_K = np.bincount(code_M, minlength=num_groups) > 1
+    keep_M = has_peers_K[code_M]
+    new_code_K = np.cumsum(has_peers_K) - 1
+    return _Level(
+        num_observations, member_M[keep_M], new_code_K[code_M[keep_M]], int(has_peers_K.sum())
+    )
 
 
 class _WeightedAverage:
