@@ -79,11 +79,22 @@ def test_data_parallel_run_with_reference_policy_and_critic(training_run: MakeRu
 
 def test_asynchronous_run_aborts_and_resumes_generation(training_run: MakeRun):
     # The servers are interrupted at each weight update; what they had begun goes on afterwards.
+    # One long response an episode, two at a time on each server, first come, first served: when the
+    # first two groups are done, responses of later groups have just begun.
     run = training_run(
-        "async", "trainer.v1.trainer_mode=colocate_async", "trainer.max_rollout_probs_diff=null"
+        "async",
+        "trainer.v1.trainer_mode=colocate_async",
+        "trainer.max_rollout_probs_diff=null",
+        "data.max_response_length=1024",
+        "env.max_steps=1",
+        "actor_rollout_ref.rollout.max_num_seqs=2",
+        "trainer.v1.colocate_async.num_warmup_batches=4",
     )
     assert run.finish() == 0, run.output()[-3000:]
     assert [line["episode/count"] for line in run.metrics()] == [6, 6]
+    turns = [turn for episode in run.episodes() for turn in episode["turns"]]
+    interrupted = [t for t in turns if t["weight_version_min"] < t["weight_version_max"]]
+    assert interrupted, "no response was aborted under one version and finished under the next"
 
 
 def test_evaluation_counts_every_held_out_task(training_run: MakeRun):
