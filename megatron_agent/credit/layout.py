@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from megatron_agent.credit.rows import CreditRows
-from megatron_agent.credit.segments import codes_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +25,10 @@ class Layout:
     @classmethod
     def of(cls, rows: CreditRows) -> Layout:
         """Lay out valid, sorted rows."""
-        group_code_N, num_groups = codes_of(rows.group_N)
+        # In sorted rows a group begins wherever the code changes.
+        begins_N = np.diff(rows.group_code_N, prepend=rows.group_code_N[0]) != 0
+        group_code_N = np.cumsum(begins_N)
+        num_groups = int(group_code_N[-1]) + 1
         # Steps start at 0, so in sorted rows a session begins wherever the step is 0.
         first_N = rows.step_N == 0
         return cls(group_code_N, num_groups, np.cumsum(first_N) - 1, np.flatnonzero(first_N))

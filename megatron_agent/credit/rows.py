@@ -80,10 +80,14 @@ class CreditRows:
         return len(self.group_N)
 
     @cached_property
+    def group_code_N(self) -> NDArray[np.int64]:
+        """The row's group as a number; numbers follow the order of the uids and may have gaps."""
+        return codes_of(self.group_N, ordered=True)[0]
+
+    @cached_property
     def canonical_order_N(self) -> NDArray[np.intp]:
         """Permutation that sorts the rows by (group, session, step)."""
-        group_code_N, _ = codes_of(self.group_N, ordered=True)
-        return np.lexsort((self.step_N, self.session_N, group_code_N))
+        return np.lexsort((self.step_N, self.session_N, self.group_code_N))
 
     def take(self, order: NDArray[np.intp]) -> CreditRows:
         """The rows at these positions, in this order."""
@@ -91,7 +95,11 @@ class CreditRows:
         for name in (f.name for f in fields(self)):
             column = getattr(self, name)
             columns[name] = None if column is None else column[order]
-        return CreditRows(**columns)
+        taken = CreditRows(**columns)
+        # Text lies all over memory: looking at every uid again is dear in a large batch.
+        if "group_code_N" in self.__dict__:
+            taken.__dict__["group_code_N"] = self.group_code_N[order]
+        return taken
 
     @classmethod
     def from_keys(
@@ -198,9 +206,7 @@ class CreditRows:
             if column is None:
                 continue
             labels = column.tolist()
-            # Types and labels repeat, so look at each distinct one before looking for the row.
-            all_text = all(issubclass(t, str) for t in set(map(type, labels)))
-            if all_text and (may_be_empty or "" not in set(labels)):
+            if _all_text(labels, may_be_empty=may_be_empty):
                 continue
             row = next(
                 i
@@ -214,8 +220,10 @@ class CreditRows:
 
     def _check_keys(self) -> None:
         order = self.canonical_order_N
-        group_N, session_N, step_N = (x[order] for x in (self.group_N, self.session_N, self.step_N))
-        same_session = (group_N[1:] == group_N[:-1]) & (session_N[1:] == session_N[:-1])
+        group_code_N, session_N, step_N = (
+            x[order] for x in (self.group_code_N, self.session_N, self.step_N)
+        )
+        same_session = (group_code_N[1:] == group_code_N[:-1]) & (session_N[1:] == session_N[:-1])
         # Signed: a difference of unsigned steps would wrap around.
         step_N = step_N.astype(np.int64)
         expected_N = np.zeros_like(step_N)
@@ -255,6 +263,17 @@ class CreditRows:
                 f"at {self.place(int(order[at]))} and {return_N[at - 1]} one step before. "
                 "Give every row the session's total."
             )
+
+
+def _all_text(labels: Sequence[object], *, may_be_empty: bool) -> bool:
+    """Labels repeat, so one pass that collects the distinct ones is nearly all there is to do."""
+    try:
+        distinct = set(labels)
+    except TypeError:  # text can always be put into a set
+        return False
+    return all(isinstance(label, str) for label in distinct) and (
+        may_be_empty or "" not in distinct
+    )
 
 
 def _dtype_in_words(kinds: str | None) -> str:
