@@ -56,5 +56,7 @@ def episode_advantage(
     )
     if config.lonely_episode == "raw_score":
         lonely_N = statistics.lonely_K[group_code_N]
-        advantage_N[lonely_N] = score_N[lonely_N]
+        # The reference takes 0 for the mean and 1 for the std here, and adds epsilon to that too.
+        divisor = 1 + config.epsilon if config.mode == "mean_std_norm" else 1.0
+        advantage_N[lonely_N] = score_N[lonely_N] / divisor
     return advantage_N

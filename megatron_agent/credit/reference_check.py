@@ -6,9 +6,9 @@ left out of the comparison, rather than failed, only if all of these hold:
 1. its advantage was normalised in an ill-conditioned group, which is seen from the inputs alone
    (`reference_rounding`);
 2. its difference is within the limit that float32 arithmetic sets for that group;
-3. the group's rows differ as one wrong mean and one wrong std make them differ: by ``a + b * (x -
-   mean)`` with one a and one b for all, up to the tolerance. (Rows that are in ill-conditioned
-   groups at both levels are judged by 1 and 2.)
+3. all such rows of its task group, taken together, differ as wrong means and stds of these groups
+   make them differ: by ``a + b * (x - mean)`` with one a and one b for each group, up to the
+   tolerance. A single row that is off stays a failure.
 
 Step returns are never excused.
 """
@@ -75,12 +75,13 @@ class BatchComparison:
         low, high = rounding.low_N[first], rounding.high_N[first]
         largest, limit = np.abs(self.advantage_difference_N[rows]).max(), level.limit_N[rows].max()
         group = f"group {self.batch.rows.group_N[first]!r}"
-        kind = (
-            f"no spread, all {level.values} are {low:.7g}"
-            if high - low <= 1e-6 * max(abs(low), abs(high))
-            else f"float32 cancellation, {level.values} from {low:.7g} to {high:.7g} with std "
-            f"{rounding.std_N[first]:.2g}"
-        )
+        if high - low <= 1e-6 * max(abs(low), abs(high)):
+            kind = f"no spread, all {level.values} are {low:.7g}"
+        else:
+            kind = (
+                f"float32 cancellation, {level.values} from {low:.7g} to {high:.7g} with std "
+                f"{rounding.std_N[first]:.2g}"
+            )
         return (
             f"batch {self.batch.number}, {group}, {level.name} level: {kind}; {len(rows)} row(s) "
             f"differ by up to {largest:.1e}, float32 may be off by {limit:.1e}: {self._steps(rows)}"
@@ -120,15 +121,11 @@ def compare(batch: ReferenceBatch, tolerance: float) -> BatchComparison:
     limit_N = sum(level.limit_N for level in levels)
     excused_N = beyond_N & (limit_N > 0) & (np.abs(difference_N) <= limit_N + tolerance)
     excused_N &= np.abs(comparison.return_difference_N) <= tolerance
-    both_ill_N = np.logical_and(*(level.rounding.ill_N for level in levels))
-    for level in levels:
-        excused_N &= ~_unlike_rounding(
-            level.rounding, excused_N, both_ill_N, difference_N, tolerance
-        )
+    excused_N &= _like_rounding(levels, excused_N, difference_N, tolerance)
     return replace(comparison, left_out_N=excused_N, levels=levels)
 
 
-def _levels(batch: ReferenceBatch, return_N: NDArray[np.float64]) -> tuple[Level, ...]:
+def _levels(batch: ReferenceBatch, return_N: NDArray[np.float64]) -> tuple[Level, Level]:
     rows, config = batch.rows, batch.config
     group_code_N, _ = codes_of(rows.group_N)
     assert rows.anchor_N is not None  # a recorded row has one, the reader sees to it
@@ -143,23 +140,25 @@ def _levels(batch: ReferenceBatch, return_N: NDArray[np.float64]) -> tuple[Level
     )
 
 
-def _unlike_rounding(
-    rounding: GroupRounding,
+def _like_rounding(
+    levels: tuple[Level, Level],
     excused_N: NDArray[np.bool_],
-    both_ill_N: NDArray[np.bool_],
     difference_N: NDArray[np.float64],
     tolerance: float,
 ) -> NDArray[np.bool_]:
-    """Rows of groups whose differences are not those of one wrong mean and one wrong std."""
-    unlike_N = np.zeros_like(excused_N)
-    for code in np.unique(rounding.code_N[excused_N & rounding.ill_N]):
-        member_N = rounding.code_N == code
-        judged_N = member_N & ~both_ill_N
-        distance = rounding.distance_N[judged_N]
-        terms = np.stack(
-            [np.ones_like(distance), distance / np.maximum(rounding.std_N[judged_N], 1e-30)], 1
-        )
-        fit, *_ = np.linalg.lstsq(terms, difference_N[judged_N])
-        if (np.abs(terms @ fit - difference_N[judged_N]) > tolerance).any():
-            unlike_N |= member_N
-    return unlike_N
+    """Rows of task groups whose differences wrong means and stds explain."""
+    like_N = np.zeros_like(excused_N)
+    task_code_N = levels[0].rounding.code_N
+    ill_N = levels[0].rounding.ill_N | levels[1].rounding.ill_N
+    for task_code in np.unique(task_code_N[excused_N]):
+        rows = np.flatnonzero((task_code_N == task_code) & ill_N)
+        terms = []
+        for rounding in (level.rounding for level in levels):
+            code = np.where(rounding.ill_N, rounding.code_N, -1)[rows]
+            distance = rounding.distance_N[rows] / np.maximum(rounding.std_N[rows], 1e-30)
+            members = code == np.unique(code[code >= 0])[:, None]
+            terms += [members, members * distance]
+        matrix = np.concatenate(terms).T.astype(np.float64)
+        fit, *_ = np.linalg.lstsq(matrix, difference_N[rows])
+        like_N[rows] = np.abs(matrix @ fit - difference_N[rows]).max() <= tolerance
+    return like_N

@@ -148,9 +148,10 @@ def test_both_statistics_and_both_modes_are_understood(
 def test_a_lonely_episode_keeps_its_score_as_in_the_reference(
     write: Write, recorded: Callable[..., Batch]
 ) -> None:
-    batch = recorded([10.0])
-    assert batch["advantages"] == [10.0, 10.0]
-    assert check_file(write(batch), 1e-5).num_left_out == 0
+    for mode, score in (("mean_norm", 30.0), ("mean_std_norm", 30.0 / (1 + 1e-6))):
+        batch = recorded([30.0], mode=mode) | {"advantages": [score] * 2}
+        report = check_file(write(batch), 1e-9)
+        assert (report.passed, report.num_left_out) == (True, 0)
 
 
 def test_rounding_noise_of_a_group_without_spread_is_left_out(
@@ -225,6 +226,17 @@ def test_rounding_is_no_excuse_without_a_division(
 ) -> None:
     batch = recorded([9.9, 9.9, 9.9], mode="mean_norm")
     report = check_file(write(shifted(batch, "advantages", range(6), 2e-5)), 1e-5)
+    assert (report.passed, report.num_left_out) == (False, 0)
+
+
+def test_a_row_that_is_off_among_rows_without_spread_is_found(
+    write: Write, recorded: Callable[..., Batch]
+) -> None:
+    """At both levels at once: the groups of a task are explained together, or not at all."""
+    batch = recorded([9.9, 9.9, 9.9], shared=True)
+    noise = shifted(shifted(batch, "advantages", range(6), -0.2), "advantages", [0, 2, 4], 0.1)
+    assert check_file(write(noise), 1e-5).num_left_out == 6
+    report = check_file(write(shifted(noise, "advantages", [3], 0.01)), 1e-5)
     assert (report.passed, report.num_left_out) == (False, 0)
 
 
