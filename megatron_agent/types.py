@@ -45,6 +45,8 @@ class Turn:
     """Text the environment showed before the action."""
     anchor: str
     """Digest of the canonical state before the action (`megatron_agent.anchors`)."""
+    anchor_text: str | None
+    """The canonical state itself where it is text, for grouping steps by similarity."""
     admissible_actions: tuple[str, ...]
     prompt: str
     """The user message; a prompt is built afresh each step and never grows with the episode."""

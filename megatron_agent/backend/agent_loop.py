@@ -153,8 +153,17 @@ class GymStepsAgentLoop(AgentLoopBase):
             metrics=AgentLoopMetrics()
             if turn is None
             else AgentLoopMetrics(generate_sequences=turn.generate_s, tool_calls=turn.env_s),
-            extra_fields=_extra_fields(sample, global_steps, failure=failure),
+            extra_fields=_extra_fields(sample, global_steps, failure=failure)
+            | self._anchor_text(sample, turn),
         )
+
+    def _anchor_text(self, sample: StepSample, turn: Turn | None) -> dict[str, Any]:
+        """The anchor's text travels only where steps are grouped by it: it can be long."""
+        if not self.config.algorithm.gigpo.enable_similarity:
+            return {}
+        if turn is None:
+            return {"anchor_text": sample.anchor}
+        return {"anchor_text": turn.anchor_text}
 
     def _masked_output(
         self, uid: str, session_id: int, global_steps: int, *, failure: str

@@ -1,5 +1,5 @@
-"""From the rows of a training batch to one advantage per row, with the checks that must not be
-skipped.
+"""From the rows of a training batch to one advantage and one return per row, with the checks that
+must not be skipped.
 
 No verl in here: the trainer hands over row keys and extra fields as plain Python, so that this can
 be tested in milliseconds.
@@ -9,18 +9,31 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
 from megatron_agent.backend.failure_rate import check_failure_rate
 from megatron_agent.config import AgentSettings
 from megatron_agent.credit import CreditRows, compute_credit
+from megatron_agent.credit.row_weights import row_weights
 from megatron_agent.errors import CreditError, FailureRateError
 
 Row = Mapping[str, Any]
 
 LOST_SESSIONS = "verl logs why a session was lost in the agent loop worker's log."
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BatchCredit:
+    """Hop 7: what the update gets, one number per row, padding rows included (they get 0)."""
+
+    advantage_N: np.ndarray
+    """What the policy loss is weighted with."""
+    return_N: np.ndarray
+    """What a critic learns to predict."""
+    metrics: dict[str, float]
 
 
 def credit_batch(
@@ -30,9 +43,11 @@ def credit_batch(
     keys: Sequence[str],
     rows: Sequence[Row],
     is_padding_N: np.ndarray,
+    response_length_N: np.ndarray,
+    value_N: np.ndarray | None = None,
     num_groups: int | None = None,
-) -> tuple[np.ndarray, dict[str, float]]:
-    """Advantages for every row of a batch; padding rows get 0 and enter no statistic.
+) -> BatchCredit:
+    """Credit for every row of a batch; padding rows get 0 and enter no statistic.
 
     Args:
         settings: our part of the configuration.
@@ -40,10 +55,9 @@ def credit_batch(
         keys: N row keys ``{uid}_{session}_{step}``.
         rows: N dictionaries of extra fields, as the agent loop wrote them.
         is_padding_N: rows that verl added to fill the batch.
+        response_length_N: tokens of each row that the loss sees.
+        value_N: a critic's value of each row's state, when there is a critic.
         num_groups: groups that were asked for; None when nobody knows.
-
-    Returns:
-        ``(advantage_N, metrics)``.
 
     Raises:
         CreditError: a session is missing from its group, a row is malformed, or there is none.
@@ -65,22 +79,39 @@ def credit_batch(
         max_rate=settings.env.max_failure_rate,
     )
 
-    result = compute_credit(
-        method,
-        CreditRows.from_keys(
-            real_keys,
-            anchor_N=np.array([row["anchor"] for row in real_rows], dtype=object),
-            step_reward_N=np.array([float(row["step_reward"]) for row in real_rows]),
-            episode_return_N=np.array([float(row["episode_return"]) for row in real_rows]),
-            action_valid_N=np.array([row["action_valid"] for row in real_rows]),
-            failed_N=np.array([bool(row["failed"]) for row in real_rows]),
-        ),
-        settings.credit_config(method),
+    credit_rows = CreditRows.from_keys(
+        real_keys,
+        anchor_N=np.array([row["anchor"] for row in real_rows], dtype=object),
+        anchor_text_N=_anchor_texts(real_keys, real_rows, settings),
+        step_reward_N=np.array([float(row["step_reward"]) for row in real_rows]),
+        episode_return_N=np.array([float(row["episode_return"]) for row in real_rows]),
+        action_valid_N=np.array([row["action_valid"] for row in real_rows]),
+        failed_N=np.array([bool(row["failed"]) for row in real_rows]),
+        value_N=None if value_N is None else np.asarray(value_N, dtype=np.float64)[real],
     )
-    advantage_N = np.zeros(len(keys))
-    advantage_N[real] = result.advantage_N
-    metrics.update(result.metrics)
-    return advantage_N, metrics
+    result = compute_credit(method, credit_rows, settings.credit_config(method))
+    weight_N = row_weights(
+        credit_rows, response_length_N[real], cast("Any", settings.algorithm.row_weights)
+    )
+    advantage_N, return_N = np.zeros(len(keys)), np.zeros(len(keys))
+    advantage_N[real] = weight_N * result.advantage_N
+    return_N[real] = result.return_N
+    return BatchCredit(advantage_N=advantage_N, return_N=return_N, metrics=metrics | result.metrics)
+
+
+def _anchor_texts(
+    keys: Sequence[str], rows: Sequence[Row], settings: AgentSettings
+) -> np.ndarray | None:
+    """Texts to group steps by, when the run asks for that."""
+    if not settings.algorithm.gigpo.enable_similarity:
+        return None
+    for key, row in zip(keys, rows, strict=True):
+        if not isinstance(row.get("anchor_text"), str):
+            raise CreditError(
+                f"anchors must be text for algorithm.gigpo.enable_similarity, got none at row "
+                f"{key}. Let the environment return text as Observation.anchor, or set it to false."
+            )
+    return np.array([row["anchor_text"] for row in rows], dtype=object)
 
 
 def _sessions(keys: Sequence[str], rows: Sequence[Row]) -> dict[tuple[str, int], Row]:

@@ -32,7 +32,7 @@ from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from megatron_agent.backend.batch_credit import credit_batch
+from megatron_agent.backend.batch_credit import BatchCredit, credit_batch
 from megatron_agent.backend.checkpoints import CheckpointKeeper
 from megatron_agent.backend.evaluation_check import check_evaluation
 from megatron_agent.backend.names import ESTIMATOR_NAME, TRAINER_PREFIX
@@ -50,32 +50,35 @@ else:
 
 logger = logging.getLogger(__name__)
 
-_advantage_N: ContextVar[np.ndarray | None] = ContextVar("advantage_N", default=None)
+_row_credit: ContextVar[BatchCredit | None] = ContextVar("row_credit", default=None)
 
 
 @register_adv_est(ESTIMATOR_NAME)
 def spread_row_credit(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Give every response token the credit of its row.
+    """Give every response token the advantage and the return of its row.
 
     Args:
         token_level_rewards: (N, L), unused: the rewards are already in the credit.
         response_mask: (N, L), 1 for sampled tokens.
 
     Returns:
-        Advantages and returns, both (N, L) and equal: there is no value function here.
+        Advantages and returns, both (N, L).
 
     Raises:
         RuntimeError: outside of :meth:`AgentTrainerMixin._compute_advantage`, which sets the
         credit.
     """
-    advantage_N = _advantage_N.get()
-    if advantage_N is None:
+    credit = _row_credit.get()
+    if credit is None:
         raise RuntimeError(f"{ESTIMATOR_NAME} works only inside an {TRAINER_PREFIX}* trainer.")
-    credit_N = torch.as_tensor(advantage_N, dtype=torch.float32, device=response_mask.device)
-    advantages_NL = credit_N[:, None] * response_mask
-    return advantages_NL, advantages_NL
+
+    def spread(value_N: np.ndarray) -> torch.Tensor:
+        on_device = torch.as_tensor(value_N, dtype=torch.float32, device=response_mask.device)
+        return on_device[:, None] * response_mask
+
+    return spread(credit.advantage_N), spread(credit.return_N)
 
 
 def refuse_pickled_code(path: Path) -> None:
@@ -217,27 +220,34 @@ class AgentTrainerMixin(_VerlTrainer):
         """
         if self.config.algorithm.adv_estimator != ESTIMATOR_NAME:
             return super()._compute_advantage(batch, metrics)
+        fields = ["extra_fields", "response_mask"] + ["values"] * self.use_critic
         data = tq.kv_batch_get(
-            keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"]
+            keys=batch.keys, partition_id=batch.partition_id, select_fields=fields
         )
-        advantage_N, credit_metrics = credit_batch(
+        credit = credit_batch(
             self.settings,
             method=self.credit_method,
             keys=list(batch.keys),
             rows=[dict(getattr(row, "data", row)) for row in list(data["extra_fields"])],
             is_padding_N=np.array([bool(tag.get("is_padding", False)) for tag in batch.tags]),
+            response_length_N=np.array([int(mask_L.sum()) for mask_L in data["response_mask"]]),
+            # A row's state is what the prompt shows; the critic has read it all when it predicts
+            # the first response token.
+            value_N=np.array([float(value_L[0]) for value_L in data["values"]])
+            if self.use_critic
+            else None,
             num_groups=self._num_groups(),
         )
-        metrics.update(credit_metrics)
+        metrics.update(credit.metrics)
         num_epochs = int(self.config.actor_rollout_ref.actor.ppo_epochs)
         # verl averages this over the updates of an iteration.
         num_updates = self._num_mini_batches() * num_epochs * int(self.parameter_sync_step)
         metrics["train/optimizer_steps"] = num_updates
-        token = _advantage_N.set(advantage_N)
+        token = _row_credit.set(credit)
         try:
             return super()._compute_advantage(batch, metrics)
         finally:
-            _advantage_N.reset(token)
+            _row_credit.reset(token)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         with self._mini_batch_rows("actor_rollout_ref.actor", batch):

@@ -161,6 +161,7 @@ class _Player:
                 step_idx=step_idx,
                 observation=observation.text,
                 anchor=anchor,
+                anchor_text=observation.anchor if isinstance(observation.anchor, str) else None,
                 admissible_actions=tuple(observation.admissible_actions),
                 prompt=prompt,
                 prompt_ids_L=prompt_ids_L,

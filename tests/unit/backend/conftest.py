@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from megatron_agent.backend.batch_credit import credit_batch
+from megatron_agent.backend.batch_credit import BatchCredit, credit_batch
 from megatron_agent.config import AgentSettings
 from megatron_agent.config.settings import (
     AlgorithmSettings,
@@ -29,7 +29,13 @@ MakeSettings = Callable[..., AgentSettings]
 @pytest.fixture
 def make_settings() -> MakeSettings:
     def make(
-        *, group_size: int = 2, max_failure_rate: float = 1.0, norm_by_std: bool = True
+        *,
+        group_size: int = 2,
+        max_failure_rate: float = 1.0,
+        norm_by_std: bool = True,
+        row_weights: str = "token_mean",
+        whiten: bool = True,
+        enable_similarity: bool = False,
     ) -> AgentSettings:
         return AgentSettings(
             env=EnvSettings(
@@ -53,14 +59,14 @@ def make_settings() -> MakeSettings:
                 gamma=0.95,
                 lam=1.0,
                 norm_adv_by_std_in_grpo=norm_by_std,
-                whiten_advantages=True,
-                row_weights="token_mean",
+                whiten_advantages=whiten,
+                row_weights=row_weights,
                 episode_reward=EpisodeRewardSettings(normalize_by_length=False),
                 gigpo=GigpoSettings(
                     step_advantage_w=1.0,
                     episode_advantage_w=1.0,
                     mode="mean_norm",
-                    enable_similarity=False,
+                    enable_similarity=enable_similarity,
                     similarity_thresh=0.95,
                     similarity_measure="character",
                     similarity_keep_numbers=True,
@@ -140,12 +146,27 @@ class Batch:
         self, settings: AgentSettings, method: str = "gigpo"
     ) -> tuple[np.ndarray, dict[str, float]]:
         """Credit of the batch: advantages and metrics."""
+        credit = self.whole_credit(settings, method)
+        return credit.advantage_N, credit.metrics
+
+    def whole_credit(
+        self,
+        settings: AgentSettings,
+        method: str = "gigpo",
+        *,
+        response_length_N: list[int] | None = None,
+        value_N: list[float] | None = None,
+    ) -> BatchCredit:
+        """Everything that `credit_batch` returns."""
+        lengths = [3] * len(self.keys) if response_length_N is None else response_length_N
         return credit_batch(
             settings,
             method=method,
             keys=self.keys,
             rows=self.rows,
             is_padding_N=np.array(self.is_padding),
+            response_length_N=np.array(lengths),
+            value_N=None if value_N is None else np.array(value_N),
         )
 
 

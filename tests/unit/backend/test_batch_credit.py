@@ -155,3 +155,46 @@ def test_a_gap_in_the_steps_of_a_session_is_an_error(batch, make_settings):
     kept = batch.reordered([0, 2, 3])
     with pytest.raises(CreditError, match="a"):
         kept.credit(make_settings())
+
+
+def test_rows_weigh_as_asked(batch, make_settings):
+    batch.episode("a", 0, rewards=(0.0, 1.0)).episode("a", 1, rewards=(0.0,))
+    batch.padding("a_0_1", batch.rows[1])
+    settings = make_settings(norm_by_std=False, row_weights="trajectory")
+    credit = batch.whole_credit(settings, "grpo", response_length_N=[2, 4, 2, 9])
+    # 8 tokens and 2 episodes: 4 each, so 4/6 a token of the first and 4/2 of the second.
+    np.testing.assert_allclose(credit.advantage_N, [0.5 * 4 / 6, 0.5 * 4 / 6, -0.5 * 4 / 2, 0])
+
+
+def test_a_critic_learns_the_target_of_gae_and_advantages_are_measured_against_it(
+    batch, make_settings
+):
+    batch.episode("a", 0, rewards=(0.0, 1.0)).episode("a", 1, rewards=(0.0,))
+    batch.padding("a_1_0", batch.rows[2])
+    credit = batch.whole_credit(make_settings(whiten=False), "gae", value_N=[0.5, 0.8, 0.4, 9.0])
+    # lambda 1: the return, 0.95 and 1 and 0, less the value; padding rows get nothing.
+    np.testing.assert_allclose(credit.return_N, [0.95, 1.0, 0.0, 0.0], atol=1e-12)
+    np.testing.assert_allclose(credit.advantage_N, [0.45, 0.2, -0.4, 0.0], atol=1e-12)
+
+
+def test_without_a_critic_gae_says_what_it_lacks(batch, make_settings):
+    with pytest.raises(CreditError, match="value_N"):
+        two_groups(batch).credit(make_settings(), "gae")
+
+
+def test_similarity_compares_the_texts_of_anchors(batch, make_settings):
+    batch.episode("a", 0, rewards=(1.0,)).episode("a", 1, rewards=(0.0,))
+    for row, text in zip(
+        batch.rows, ("a kitchen with one red cup", "a kitchen with one red cap"), strict=True
+    ):
+        row |= {"anchor": text, "anchor_text": text}
+    apart, _ = batch.credit(make_settings())
+    together, _ = batch.credit(make_settings(enable_similarity=True))
+    np.testing.assert_allclose(apart, [0.5, -0.5])
+    np.testing.assert_allclose(together, [1.0, -1.0])
+
+
+def test_similarity_needs_anchors_that_are_text(batch, make_settings):
+    batch.episode("a", 0, rewards=(1.0,)).episode("a", 1, rewards=(0.0,))
+    with pytest.raises(CreditError, match=r"must be text for .*enable_similarity.* row a_0_0"):
+        batch.credit(make_settings(enable_similarity=True))

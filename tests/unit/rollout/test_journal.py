@@ -18,6 +18,7 @@ TURN = Turn(
     step_idx=0,
     observation="cell 0\n\u2744",
     anchor="ab",
+    anchor_text=None,
     admissible_actions=("on", "back"),
     prompt="go",
     prompt_ids_L=(5, 6, 7),
