@@ -56,6 +56,10 @@ class GroupStartError(EnvError):
     """Two sessions of one group started in different states; the message names both seeds."""
 
 
+class GroupFilterError(MegatronAgentError, RuntimeError):
+    """Dynamic sampling reached its bound with too few groups whose returns differ."""
+
+
 class PromptTooLongError(MegatronAgentError, ValueError):
     """A prompt with more tokens than ``data.max_prompt_length``."""
 

@@ -46,6 +46,7 @@ def credit_batch(
     response_length_N: np.ndarray,
     value_N: np.ndarray | None = None,
     num_groups: int | None = None,
+    removed: Mapping[str, Sequence[Row]] | None = None,
 ) -> BatchCredit:
     """Credit for every row of a batch; padding rows get 0 and enter no statistic.
 
@@ -58,6 +59,8 @@ def credit_batch(
         response_length_N: tokens of each row that the loss sees.
         value_N: a critic's value of each row's state, when there is a critic.
         num_groups: groups that were asked for; None when nobody knows.
+        removed: rows, each with its ``key``, of groups that were played in this step and are not
+            trained on. They are in the means over episodes and in nothing else.
 
     Raises:
         CreditError: a session is missing from its group, a row is malformed, or there is none.
@@ -71,11 +74,18 @@ def credit_batch(
             f"The batch has no episode, only {len(keys)} padding rows. {LOST_SESSIONS}"
         )
     sessions = _sessions(real_keys, real_rows)
-    _check_fatal(sessions)
+    removed_rows = [row for rows_of_group in (removed or {}).values() for row in rows_of_group]
+    played = sessions | _sessions([str(row["key"]) for row in removed_rows], removed_rows)
+    _check_fatal(played)
     _check_group_sizes(sessions, num_sessions=settings.env.rollout.n, num_groups=num_groups)
-    metrics = _episode_metrics(sessions, real_rows, num_padding=len(keys) - len(real))
+    metrics = _episode_metrics(played, [*real_rows, *removed_rows])
+    metrics |= {
+        "train/rows": float(len(real)),
+        "train/padding_rows": float(len(keys) - len(real)),
+        "train/groups_kept/share": 1 - len(removed or {}) / len({uid for uid, _ in played}),
+    }
     check_failure_rate(
-        [str(row["failure"]) if row["failed"] else "" for row in sessions.values()],
+        [str(row["failure"]) if row["failed"] else "" for row in played.values()],
         max_rate=settings.env.max_failure_rate,
     )
 
@@ -152,7 +162,7 @@ def _check_group_sizes(
 
 
 def _episode_metrics(
-    sessions: Mapping[tuple[str, int], Row], rows: Sequence[Row], *, num_padding: int
+    sessions: Mapping[tuple[str, int], Row], rows: Sequence[Row]
 ) -> dict[str, float]:
     """Means over episodes, not over rows: a long episode counts once."""
 
@@ -168,6 +178,4 @@ def _episode_metrics(
         "episode/length/max": float(np.max(lengths)),
         "episode/count": float(len(sessions)),
         "step/action_valid/mean": float(np.mean([bool(row["action_valid"]) for row in rows])),
-        "train/rows": float(len(rows)),
-        "train/padding_rows": float(num_padding),
     }

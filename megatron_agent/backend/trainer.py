@@ -35,6 +35,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from megatron_agent.backend.batch_credit import BatchCredit, credit_batch
 from megatron_agent.backend.checkpoints import CheckpointKeeper
 from megatron_agent.backend.evaluation_check import check_evaluation
+from megatron_agent.backend.group_filter import GroupFilterMixin, filtering
 from megatron_agent.backend.names import ESTIMATOR_NAME, TRAINER_PREFIX
 from megatron_agent.backend.parity_guard import ParityGuard
 from megatron_agent.backend.progress import ProgressBackend
@@ -130,9 +131,20 @@ class AgentTrainerMixin(_VerlTrainer):
 
     def _build_replay_buffer(self) -> Any:
         """verl polls for finished episodes every 2 s, which in a fast run is most of a step."""
+        filter_groups = self.config.algorithm.filter_groups
+        max_num_batches = int(filter_groups.max_num_gen_batches)
+        filter_groups.max_num_gen_batches = 0  # verl would warn that it has no bound; ours has
         replay_buffer = super()._build_replay_buffer()
+        filter_groups.max_num_gen_batches = max_num_batches
         replay_buffer.poll_interval = float(self.config.trainer.get("poll_interval_s", 2.0))
-        return replay_buffer
+        if not filter_groups.enable:
+            return replay_buffer
+        return filtering(
+            replay_buffer,
+            num_groups=self._num_groups(),
+            max_num_batches=max_num_batches,
+            at_bound=self.settings.algorithm.filter_at_bound,
+        )
 
     def on_validate_begin(self) -> None:
         self._add_progress()
@@ -237,6 +249,7 @@ class AgentTrainerMixin(_VerlTrainer):
             if self.use_critic
             else None,
             num_groups=self._num_groups(),
+            removed=self._removed_groups(),
         )
         metrics.update(credit.metrics)
         num_epochs = int(self.config.actor_rollout_ref.actor.ppo_epochs)
@@ -248,6 +261,11 @@ class AgentTrainerMixin(_VerlTrainer):
             return super()._compute_advantage(batch, metrics)
         finally:
             _row_credit.reset(token)
+
+    def _removed_groups(self) -> dict[str, list[Any]]:
+        """Groups of this step that dynamic sampling played and did not keep."""
+        buffer = self.replay_buffer
+        return buffer.take_removed() if isinstance(buffer, GroupFilterMixin) else {}
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         with self._mini_batch_rows("actor_rollout_ref.actor", batch):

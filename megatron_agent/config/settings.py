@@ -166,6 +166,8 @@ class AlgorithmSettings:
     """verl's switch: whether GRPO divides by the group's standard deviation."""
     whiten_advantages: bool
     """Whether gae and step_reinforce centre and scale advantages over the batch."""
+    filter_at_bound: str = ruled(one_of=("train", "stop"))
+    """What a step of dynamic sampling does when it may roll out no more groups."""
     row_weights: str = ruled(one_of=("token_mean", "trajectory", "step"))
     """How rows weigh in the loss: see `megatron_agent.credit.row_weights`."""
     episode_reward: EpisodeRewardSettings

@@ -5,7 +5,11 @@ from __future__ import annotations
 from omegaconf import DictConfig
 
 from megatron_agent.config.findings import Findings
-from megatron_agent.config.rules.algorithm import check_algorithm, check_credit
+from megatron_agent.config.rules.algorithm import (
+    check_algorithm,
+    check_credit,
+    check_group_filter,
+)
 from megatron_agent.config.rules.batches import check_batches
 from megatron_agent.config.rules.environment import check_environment
 from megatron_agent.config.rules.layout import check_ranks
@@ -19,6 +23,7 @@ from megatron_agent.config.values import ConfigValues
 
 RULES = (
     check_algorithm,
+    check_group_filter,
     check_batches,
     check_ranks,
     check_model,

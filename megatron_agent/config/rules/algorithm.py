@@ -50,6 +50,27 @@ def check_algorithm(values: ConfigValues, findings: Findings) -> None:
         )
 
 
+def check_group_filter(values: ConfigValues, findings: Findings) -> None:
+    """Dynamic sampling looks at returns, has a bound, and needs groups that can differ."""
+    if not values.flag("algorithm.filter_groups.enable"):
+        return
+    metric = values.get("algorithm.filter_groups.metric")
+    if metric != "reward":
+        rule = "must be reward: groups are filtered by the returns of their episodes"
+        findings.problem("algorithm.filter_groups.metric", rule, metric, "Leave it out.")
+    max_num_batches = values.integer("algorithm.filter_groups.max_num_gen_batches")
+    if max_num_batches is not None and max_num_batches < 1:
+        findings.problem(
+            "algorithm.filter_groups.max_num_gen_batches",
+            "must be >= 1: a step rolls out one batch of groups at least",
+            max_num_batches,
+            "Use 10.",
+        )
+    if values.integer("env.rollout.n") == 1:
+        rule = "must be at least 2 with algorithm.filter_groups.enable: one episode has no spread"
+        findings.problem("env.rollout.n", rule, 1, "Use 8.")
+
+
 def check_credit(settings: AgentSettings, findings: Findings) -> None:
     """The credit options work together; their own class knows how."""
     method = settings.algorithm.adv_estimator

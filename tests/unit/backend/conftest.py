@@ -60,6 +60,7 @@ def make_settings() -> MakeSettings:
                 lam=1.0,
                 norm_adv_by_std_in_grpo=norm_by_std,
                 whiten_advantages=whiten,
+                filter_at_bound="train",
                 row_weights=row_weights,
                 episode_reward=EpisodeRewardSettings(normalize_by_length=False),
                 gigpo=GigpoSettings(
@@ -156,6 +157,7 @@ class Batch:
         *,
         response_length_N: list[int] | None = None,
         value_N: list[float] | None = None,
+        removed: dict[str, list[dict[str, Any]]] | None = None,
     ) -> BatchCredit:
         """Everything that `credit_batch` returns."""
         lengths = [3] * len(self.keys) if response_length_N is None else response_length_N
@@ -167,6 +169,7 @@ class Batch:
             is_padding_N=np.array(self.is_padding),
             response_length_N=np.array(lengths),
             value_N=None if value_N is None else np.array(value_N),
+            removed=removed,
         )
 
 

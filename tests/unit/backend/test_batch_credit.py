@@ -198,3 +198,27 @@ def test_similarity_needs_anchors_that_are_text(batch, make_settings):
     batch.episode("a", 0, rewards=(1.0,)).episode("a", 1, rewards=(0.0,))
     with pytest.raises(CreditError, match=r"must be text for .*enable_similarity.* row a_0_0"):
         batch.credit(make_settings(enable_similarity=True))
+
+
+def test_success_counts_every_episode_played_and_not_only_those_trained_on(batch, make_settings):
+    batch.episode("kept", 0, rewards=(1.0,)).episode("kept", 1, rewards=(0.0,))
+    alone = batch.whole_credit(make_settings())
+    solved = type(batch)()
+    solved.episode("solved", 0, rewards=(0.0, 1.0)).episode("solved", 1, rewards=(1.0,))
+    removed = {
+        "solved": [row | {"key": key} for key, row in zip(solved.keys, solved.rows, strict=True)]
+    }
+    credit = batch.whole_credit(make_settings(), removed=removed)
+    assert credit.metrics["episode/success/mean"] == 0.75
+    assert credit.metrics["episode/count"] == 4
+    assert credit.metrics["train/groups_kept/share"] == 0.5
+    assert credit.metrics["train/rows"] == 2
+    assert credit.advantage_N.tolist() == alone.advantage_N.tolist()
+
+
+def test_a_fatal_row_of_a_group_that_was_replaced_ends_the_run_too(batch, make_settings):
+    batch.episode("kept", 0, rewards=(1.0,)).episode("kept", 1, rewards=(0.0,))
+    lost = type(batch)().episode("lost", 0, rewards=(0.0,), fatal="KeyError: 'goal'")
+    removed = {"lost": [lost.rows[0] | {"key": lost.keys[0]}]}
+    with pytest.raises(FailureRateError, match=r"Session 0 of group lost .* KeyError: 'goal'"):
+        batch.whole_credit(make_settings(), removed=removed)

@@ -42,6 +42,10 @@ def test_the_default_configuration_is_fine(findings_of: Callable[..., Findings])
         ("algorithm.gamma=1.5", r"algorithm.gamma must be in \[0, 1\], got 1.5"),
         ("algorithm.gamma=nan", r"algorithm.gamma must be in \[0, 1\], got nan"),
         ("algorithm.gamma=high", r"algorithm.gamma must be a number, got 'high'"),
+        (
+            "algorithm.filter_at_bound=go",
+            r"algorithm.filter_at_bound must be one of train, stop, got 'go'",
+        ),
         ("env.max_steps=0", r"env.max_steps must be >= 1, got 0. Allow at least one step."),
         ("env.max_steps=2.5", r"env.max_steps must be an integer, got 2.5"),
         ("env.history_length=-1", r"env.history_length must be >= 0, got -1"),
@@ -263,3 +267,15 @@ def test_all_problems_come_at_once(problems_of: Messages) -> None:
     assert [message.split()[0] for message in messages] == [
         "foo", "env.max_steps", "algorithm.gamma", "trainer.test_freq",
     ]  # fmt: skip
+
+
+def test_dynamic_sampling_has_a_bound_and_looks_at_returns(problems_of: Messages) -> None:
+    found = problems_of(
+        "algorithm.filter_groups.enable=true",
+        "algorithm.filter_groups.metric=success",
+        "algorithm.filter_groups.max_num_gen_batches=0",
+        "env.rollout.n=1",
+    )
+    assert_one(found, r"filter_groups.metric must be reward: .* got 'success'. Leave it out.")
+    assert_one(found, r"filter_groups.max_num_gen_batches must be >= 1: .* got 0. Use 10.")
+    assert_one(found, r"env.rollout.n must be at least 2 .* one episode has no spread, got 1")

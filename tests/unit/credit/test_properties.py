@@ -253,7 +253,7 @@ def test_whitened_advantages_sum_to_zero_over_rows_and_have_deviation_1(
 ) -> None:
     config = dataclasses.replace(config, whiten_advantages=True)
     credit = credit_of(name, make_rows(sessions), config)
-    if not credit.advantage_N.any():
+    if len(credit.advantage_N) == 1 or not credit.advantage_N.any():
         return  # a batch without spread
     assert np.std(credit.advantage_N, ddof=1) == pytest.approx(1, abs=1e-3)
     if name != "reinforce_plus_plus_baseline":  # it is centred per group, see below
