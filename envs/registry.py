@@ -1,8 +1,15 @@
-"""Exact environment names, and how to find what stands behind one.
+"""Environment names, and how to find what stands behind one.
+
+A name is one of four things, everywhere a name is taken (configuration, task files, commands):
+
+- an exact registered name: built in, or of an installed package (entry point group
+  ``megatron_agent.envs``, ``my_env = "my_package.my_env:SPEC"``);
+- ``gym:ID``: any Gymnasium environment with discrete or text actions (`envs.gym_adapter`);
+- ``manager:package.module:factory``: a verl-agent style manager (`envs.manager_adapter`);
+- ``package.module:Name``: an `EnvSpec`, a `TextEnv` class or a Gymnasium class (`envs.class_path`).
 
 The built-in environments are a table from name to module, imported only when asked for, so that a
-missing optional dependency of one does not disturb the others. Installed packages add more through
-the entry point group ``megatron_agent.envs`` (``my_env = "my_package.my_env:SPEC"``).
+missing optional dependency of one does not disturb the others.
 """
 
 from __future__ import annotations
@@ -11,19 +18,32 @@ import difflib
 import functools
 import importlib
 import importlib.metadata
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
 
-from envs.base import ParsedAction, PromptContext, TextEnv
-from envs.options import Option, resolve_options
-from envs.tags import format_response
+from envs.spec import EnvSpec
+
+__all__ = [
+    "EnvCollisionError",
+    "EnvLoadError",
+    "EnvNotFoundError",
+    "EnvSpec",
+    "env_names",
+    "load_env",
+]
 
 ENTRY_POINT_GROUP = "megatron_agent.envs"
 
 _BUILT_IN: Mapping[str, str] = {
     "frozenlake": "envs.frozenlake:SPEC",
 }
+_EXTRAS: Mapping[str, str] = {}
+"""Built-in name to the extra of ``setup.py`` that installs what it needs."""
+
+_SCHEMES: Mapping[str, str] = {
+    "gym": "envs.gym_adapter:gym_spec",
+    "manager": "envs.manager_adapter:manager_spec",
+}
+"""Prefix of a name to the function that makes a spec of the whole name."""
 
 
 class EnvNotFoundError(LookupError):
@@ -38,52 +58,13 @@ class EnvCollisionError(ValueError):
     """Two packages registered different environments under one name."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EnvSpec:
-    """All that the rest of the system needs to know about one environment."""
-
-    name: str
-    description: str
-    """One sentence a person reads in the dataset."""
-    make: Callable[[], TextEnv]
-    """Factory; importable (a class or a module-level function), since workers call it."""
-    build_prompt: Callable[[PromptContext], str]
-    project: Callable[[str, Sequence[str]], ParsedAction]
-    """``(response text, admissible actions) -> ParsedAction``; pure, and never raises."""
-    expert: Callable[[TextEnv], list[str]] | None = None
-    """Actions from the current state to success. A stochastic environment may return only the next
-    action, so callers ask again after each step and take the first. Empty: nothing left to do, or
-    no way."""
-    format_response: Callable[[str], str] = format_response
-    """``action -> response`` that `project` reads back as that action; for demonstrations."""
-    option_rules: Mapping[str, Option] = field(default_factory=dict)
-    start_key: Callable[[int, Mapping[str, Any]], str] | None = None
-    """``(seed, options) -> key``, equal when two seeds are the same task in disguise. None: seeds
-    differ."""
-    corpus: Callable[[], Iterable[str]] = tuple
-    """Texts that a tokenizer for this environment should have seen (prompts and responses)."""
-
-    @property
-    def default_options(self) -> dict[str, Any]:
-        """A fresh dict with every option at its default."""
-        return {name: option.default for name, option in self.option_rules.items()}
-
-    def resolve_options(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Defaults filled in; raises ``ValueError`` naming option, rule and value."""
-        return resolve_options(self.name, self.option_rules, options)
-
-    def validate_options(self, options: Mapping[str, Any] | None) -> None:
-        """Raise ``ValueError`` naming option, rule and value when ``options`` cannot work."""
-        self.resolve_options(options)
-
-
 def env_names() -> tuple[str, ...]:
     """Every registered name, sorted; imports no environment."""
     return tuple(sorted(_targets()))
 
 
 def load_env(name: str) -> EnvSpec:
-    """The spec registered under exactly ``name``.
+    """The spec that ``name`` stands for; ``spec.name`` is ``name``.
 
     Raises:
         EnvNotFoundError: no such name.
@@ -96,13 +77,16 @@ def load_env(name: str) -> EnvSpec:
         'frozenlake'
     """
     targets = _targets()
-    if name not in targets:
-        near = difflib.get_close_matches(str(name), targets, n=1, cutoff=0.5)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise EnvNotFoundError(
-            f"no environment is named {name!r}.{hint} Registered: {', '.join(sorted(targets))}."
-        )
-    return _load_target(name, targets[name])
+    if name in targets:
+        return _load_target(name, targets[name])
+    if ":" in name:
+        return _load_path(name)
+    near = difflib.get_close_matches(name, targets, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise EnvNotFoundError(
+        f"no environment is named {name!r}.{hint} Registered: {', '.join(sorted(targets))}; "
+        f"or gym:ID, or package.module:Class."
+    )
 
 
 @functools.cache
@@ -123,6 +107,16 @@ def _targets() -> dict[str, str]:
 
 
 @functools.cache
+def _load_path(name: str) -> EnvSpec:
+    """The spec of a name with a colon; an environment is looked up for every row and episode."""
+    target = _SCHEMES.get(name.partition(":")[0], "envs.class_path:class_path_spec")
+    module_name, _, function = target.partition(":")
+    spec = getattr(importlib.import_module(module_name), function)(name)
+    assert isinstance(spec, EnvSpec)
+    return spec
+
+
+@functools.cache
 def _load_target(name: str, target: str) -> EnvSpec:
     module_name, _, attribute = target.partition(":")
     try:
@@ -130,7 +124,7 @@ def _load_target(name: str, target: str) -> EnvSpec:
     except (ImportError, AttributeError) as error:
         raise EnvLoadError(
             f"environment {name!r} ({target}) cannot be loaded: {error}. "
-            f"Install what it needs, e.g. pip install 'megatron-agent[{name}]'."
+            f"Install what it needs, e.g. pip install 'megatron-agent[{_EXTRAS.get(name, name)}]'."
         ) from error
     if not isinstance(spec, EnvSpec):
         raise EnvLoadError(

@@ -23,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from envs.registry import EnvSpec
 from megatron_agent.atomic_file import atomic_file
 from megatron_agent.errors import TaskError
 from megatron_agent.task_rows import (
@@ -42,6 +43,7 @@ __all__ = [
     "TRAIN_SEEDS",
     "EnvTask",
     "generate_tasks",
+    "list_tasks",
     "read_tasks",
     "task_from_extra_info",
     "write_tasks",
@@ -71,9 +73,12 @@ def generate_tasks(
     distribution, and lists generated at different times never overlap. Within one split a start
     may come twice.
 
+    An environment with a fixed list of tasks (its ``task_list``) gives those, each at most once, in
+    an order that ``seed`` decides: a larger evaluation panel holds every smaller one.
+
     Raises:
-        TaskError: unknown environment, an option or a number that cannot work, or too few different
-            starts.
+        TaskError: unknown environment, an option or a number that cannot work, data that are not
+            there, or too few different starts.
 
     Example:
         >>> [task.task_id for task in generate_tasks("frozenlake", 1, 1, seed=3)]
@@ -85,6 +90,13 @@ def generate_tasks(
     for name, value in (("num_train", num_train), ("num_eval", num_eval), ("seed", seed)):
         if not isinstance(value, int) or value < 0:
             raise TaskError(f"{where}, field {name!r}: must be an integer >= 0, got {value!r}.")
+
+    if spec.task_list is not None:
+        return [
+            task
+            for split, num in (("train", num_train), ("eval", num_eval))
+            for task in _listed_tasks(spec, split, num, seed, options)
+        ]
 
     def belongs(start_seed: int, split: str) -> bool:
         if spec.start_key is None:
@@ -111,6 +123,36 @@ def generate_tasks(
         EnvTask(env=env, task_id=f"{env}-{split}-{drawn}", seed=drawn, split=split, options=options)
         for split in ("train", "eval")
         for drawn in chosen[split]
+    ]
+
+
+def list_tasks(env: str, split: str, options: Mapping[str, Any] | None = None) -> list[EnvTask]:
+    """Every task of a split of an environment with a fixed list, in the environment's order.
+
+    Raises:
+        TaskError: unknown environment or split, an environment without a list, or data that are
+            not there.
+    """
+    spec = load_spec(env, "list_tasks, field 'env'")
+    options = check_options(spec, dict(options or {}), "list_tasks, field 'options'")
+    if spec.task_list is None:
+        raise TaskError(
+            f"list_tasks, field 'env': must be an environment with a fixed list of tasks, got "
+            f"{env!r}. Draw seeds with generate_tasks."
+        )
+    try:
+        starts = spec.task_list(split, spec.resolve_options(options))
+    except ValueError as error:
+        raise TaskError(f"list_tasks, environment {env!r}: {error}") from error
+    return [
+        EnvTask(
+            env=env,
+            task_id=f"{env}-{split}-{start.name}",
+            seed=start.seed,
+            split=split,
+            options={**options, **start.options},
+        )
+        for start in starts
     ]
 
 
@@ -155,6 +197,20 @@ def read_tasks(path: str | os.PathLike[str]) -> list[EnvTask]:
             f"{path}: a task file must hold at least one task, got none. Generate some."
         )
     return check_rows(rows, path)
+
+
+def _listed_tasks(
+    spec: EnvSpec, split: str, num: int, seed: int, options: Mapping[str, Any]
+) -> list[EnvTask]:
+    tasks = list_tasks(spec.name, split, options) if num else []
+    if len(tasks) < num:
+        raise TaskError(
+            f"generate_tasks, field 'num_{split}': must be <= {len(tasks)}, the number of {split} "
+            f"tasks of environment {spec.name!r} with options {dict(options)!r}, got {num}. "
+            f"Ask for fewer."
+        )
+    random.Random(f"{spec.name}/{split}/{seed}").shuffle(tasks)
+    return tasks[:num]
 
 
 def _split_of(start_key: str) -> str:

@@ -24,11 +24,11 @@ from megatron_agent.errors import (
     GroupStartError,
     PromptTooLongError,
 )
+from megatron_agent.rollout.memory import Memory, memory_notes
 from megatron_agent.rollout.parts import Behaviour, Encode, Generate, Session
 from megatron_agent.types import Episode, Generation, Turn
 
 if TYPE_CHECKING:
-    from megatron_agent.rollout.memory import Memory
     from megatron_agent.tasks import EnvTask
 
 ENV_REFUSED = "env_refused"
@@ -185,6 +185,8 @@ class _Player:
                 observation=observation.text,
                 action=parsed.action,
                 reward=float(outcome.reward),
+                response=generation.text,
+                action_valid=parsed.valid and outcome.action_valid,
             )
         )
         return outcome
@@ -194,10 +196,11 @@ class _Player:
             observation=observation,
             step_idx=step_idx,
             max_steps=self.max_steps,
-            history=self.memory.fetch(),
+            history=self.memory.fetch(observation.text),
+            notes=memory_notes(self.memory),
         )
         try:
-            return self.spec.build_prompt(context)
+            return build_prompt_with_notes(self.spec, context)
         except Exception as error:  # one odd observation must not end the run
             raise EnvError(f"build_prompt raised {type(error).__name__}: {error}") from error
 
@@ -238,6 +241,16 @@ class _Player:
             return self.spec.project(generation.text, observation.admissible_actions)
         except Exception as error:  # project must not raise, but a response is arbitrary text
             raise EnvError(f"project raised {type(error).__name__}: {error}") from error
+
+
+def build_prompt_with_notes(spec: Behaviour, context: PromptContext) -> str:
+    """The environment's prompt. Where it does not show the memory's notes itself, they come first:
+    the present stays next to where the response begins.
+    """
+    prompt = spec.build_prompt(context)
+    if not context.notes or context.notes in prompt:
+        return prompt
+    return f"{context.notes}\n\n{prompt}"
 
 
 def _check_outcome(outcome: StepOutcome) -> None:

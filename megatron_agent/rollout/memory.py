@@ -29,8 +29,12 @@ class Memory(Protocol):
     def store(self, step: PastStep) -> None:
         """Take note of a step that was made."""
 
-    def fetch(self) -> list[PastStep]:
-        """What to show in the next prompt, oldest first."""
+    def fetch(self, query: str = "") -> list[PastStep]:
+        """What to show in the next prompt, oldest first.
+
+        Args:
+            query: the observation's text, for memories that look for what fits it.
+        """
 
 
 class WindowMemory:
@@ -60,12 +64,18 @@ class WindowMemory:
     def store(self, step: PastStep) -> None:
         self._steps.append(step)
 
-    def fetch(self) -> list[PastStep]:
+    def fetch(self, query: str = "") -> list[PastStep]:
         return list(self._steps)
 
 
 _BUILT_IN: Mapping[str, Callable[[int], Memory]] = {"window": WindowMemory}
 _METHODS = ("reset", "store", "fetch")
+
+
+def memory_notes(memory: Memory) -> str:
+    """What ``memory`` wants shown beside past steps: its ``notes()``, where it has that method."""
+    notes = getattr(memory, "notes", None)
+    return str(notes()) if callable(notes) else ""
 
 
 def load_memory(name: str, history_length: int) -> Memory:

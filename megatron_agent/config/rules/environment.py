@@ -52,6 +52,14 @@ def _check_registered(values: ConfigValues, findings: Findings) -> None:
             "env.options", f"must suit {name} ({error})", dict(values.mapping("env.options")),
             f"'megatron-agent env list' names the options of {name}.",
         )  # fmt: skip
+        return
+    try:
+        spec.require_data(values.mapping("env.options"))
+    except ValueError as error:
+        findings.problem(
+            "env.env_name", f"must have its data ({error})", name,
+            "Get the data, or correct the path.",
+        )  # fmt: skip
 
 
 def _load_spec(name: str, findings: Findings) -> EnvSpec | None:

@@ -1,0 +1,67 @@
+"""All that the rest of the system needs to know about one environment, in one record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from envs.base import ParsedAction, PromptContext, TaskStart, TextEnv
+from envs.options import Option, resolve_options
+from envs.tags import format_response
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvSpec:
+    """One environment. The first five fields are needed; the others say more about it."""
+
+    name: str
+    description: str
+    """One sentence a person reads in the dataset."""
+    make: Callable[[], TextEnv]
+    """Factory; importable (a class or a module-level function), since workers call it."""
+    build_prompt: Callable[[PromptContext], str]
+    project: Callable[[str, Sequence[str]], ParsedAction]
+    """``(response text, admissible actions) -> ParsedAction``; pure, and never raises."""
+    expert: Callable[[TextEnv], list[str]] | None = None
+    """Actions from the current state to success. A stochastic environment may return only the next
+    action, so callers ask again after each step and take the first. Empty: nothing left to do, or
+    no way."""
+    format_response: Callable[[str], str] = format_response
+    """``action -> response`` that `project` reads back as that action; for demonstrations."""
+    option_rules: Mapping[str, Option] = field(default_factory=dict)
+    start_key: Callable[[int, Mapping[str, Any]], str] | None = None
+    """``(seed, options) -> key``, equal when two seeds are the same task in disguise. None: seeds
+    differ."""
+    corpus: Callable[[], Iterable[str]] = tuple
+    """Texts that a tokenizer for this environment should have seen (prompts and responses)."""
+    task_list: Callable[[str, Mapping[str, Any]], Sequence[TaskStart]] | None = None
+    """``(split, options) -> tasks`` for environments whose tasks are a fixed list (games, goals,
+    questions), in a fixed order. None: every seed is a task. Raises ``ValueError`` for a split that
+    is not in `splits`, and ``EnvDataError`` when the data are not there."""
+    splits: tuple[str, ...] = ("train", "eval")
+    """Splits that `task_list` knows. ``train`` and ``eval`` are required and share no task; others,
+    such as ``eval_out``, are for ``env eval --split``."""
+    check_data: Callable[[Mapping[str, Any]], object] | None = None
+    """``(options) -> anything``: raises `envs.data.EnvDataError` unless the data that the options
+    need are there. Quick, as it runs before every start."""
+    prompt_fields: Callable[[PromptContext], Mapping[str, str]] | None = None
+    """What this environment adds to the fields of a prompt file (`envs.prompt_template`)."""
+
+    @property
+    def default_options(self) -> dict[str, Any]:
+        """A fresh dict with every option at its default."""
+        return {name: option.default for name, option in self.option_rules.items()}
+
+    def resolve_options(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Defaults filled in; raises ``ValueError`` naming option, rule and value."""
+        return resolve_options(self.name, self.option_rules, options)
+
+    def validate_options(self, options: Mapping[str, Any] | None) -> None:
+        """Raise ``ValueError`` naming option, rule and value when ``options`` cannot work."""
+        self.resolve_options(options)
+
+    def require_data(self, options: Mapping[str, Any] | None) -> None:
+        """Raise `envs.data.EnvDataError` when data are needed and not there."""
+        if self.check_data is not None:
+            self.check_data(self.resolve_options(options))
