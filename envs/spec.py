@@ -45,7 +45,7 @@ class EnvSpec:
     check_data: Callable[[Mapping[str, Any]], object] | None = None
     """``(options) -> anything``: raises `envs.data.EnvDataError` unless the data that the options
     need are there. Quick, as it runs before every start."""
-    prompt_fields: Callable[[PromptContext], Mapping[str, str]] | None = None
+    prompt_fields: Mapping[str, Callable[[PromptContext], str]] = field(default_factory=dict)
     """What this environment adds to the fields of a prompt file (`envs.prompt_template`)."""
 
     @property
