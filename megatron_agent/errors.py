@@ -60,6 +60,10 @@ class GroupFilterError(MegatronAgentError, RuntimeError):
     """Dynamic sampling reached its bound with too few groups whose returns differ."""
 
 
+class RewardError(MegatronAgentError, ValueError):
+    """A custom reward function answered with something that is no reward."""
+
+
 class PromptTooLongError(MegatronAgentError, ValueError):
     """A prompt with more tokens than ``data.max_prompt_length``."""
 

@@ -13,8 +13,9 @@ end the run travels in ``extra_fields["fatal"]`` and the trainer raises it.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import (
@@ -29,6 +30,7 @@ from megatron_agent.backend.env_workers import RolloutResources
 from megatron_agent.errors import GenerationError, GroupStartError
 from megatron_agent.rollout.episode import run_episode
 from megatron_agent.rollout.memory import load_memory
+from megatron_agent.rollout.rescoring import episode_facts, rescored
 from megatron_agent.rollout.samples import episode_to_samples
 from megatron_agent.tasks import EnvTask, task_from_extra_info
 from megatron_agent.types import AGENT_NAME, Episode, Generation, StepSample, Turn
@@ -55,6 +57,7 @@ class GymStepsAgentLoop(AgentLoopBase):
         try:
             task = task_from_extra_info(dict(kwargs["extra_info"]))
             episode = await self._play(task, uid, session_id, sampling_params)
+            episode = await self._rescore(episode, kwargs)
             RolloutResources.journal(self.config).append(episode, global_step=global_steps)
         except asyncio.CancelledError:
             raise
@@ -113,6 +116,25 @@ class GymStepsAgentLoop(AgentLoopBase):
             max_steps=int(env_config.max_steps),
             max_prompt_length=int(self.rollout_config.prompt_length),
         )
+
+    async def _rescore(self, episode: Episode, row: Mapping[str, Any]) -> Episode:
+        """The episode with the rewards of ``reward.custom_reward_function``, if there is one.
+
+        A failed episode is rescored too: the function sees the failure, and judges.
+        """
+        function = RolloutResources.reward_function(self.config)
+        if function is None or not episode.turns_T:
+            return episode  # no step, no reward
+        arguments = {
+            "data_source": row["data_source"],
+            "solution_str": episode.turns_T[-1].generation.text,
+            "ground_truth": row["reward_model"]["ground_truth"],
+            "extra_info": {**row["extra_info"], "episode": episode_facts(episode)},
+        }
+        if inspect.iscoroutinefunction(function):
+            return rescored(episode, await function(**arguments))
+        # In a thread: one slow judge must not hold up the other episodes of this process.
+        return rescored(episode, await asyncio.to_thread(function, **arguments))
 
     def _encode(self, prompt: str) -> list[int]:
         """Token ids of a one-message conversation. Unlike ``ct_build_initial_tokens`` nothing is

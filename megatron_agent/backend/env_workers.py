@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ class RolloutResources:
     _pool: EnvPool | None = None
     _pool_lock: asyncio.Lock | None = None
     _journal: EpisodeJournal | None = None
+    _reward_function: Callable[..., Any] | None = None
+    _reward_function_loaded = False
 
     @classmethod
     async def pool(cls, config: Any) -> EnvPool:
@@ -48,6 +51,16 @@ class RolloutResources:
                 await pool.start()
                 cls._pool = pool
         return cls._pool
+
+    @classmethod
+    def reward_function(cls, config: Any) -> Callable[..., Any] | None:
+        """verl's ``reward.custom_reward_function``, loaded once; None when there is none."""
+        if not cls._reward_function_loaded:
+            from verl.trainer.ppo.reward import get_custom_reward_fn
+
+            cls._reward_function = get_custom_reward_fn(config)
+            cls._reward_function_loaded = True
+        return cls._reward_function
 
     @classmethod
     def journal(cls, config: Any) -> EpisodeJournal:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from megatron_agent.errors import FailureRateError
-from megatron_agent.types import Episode
+from megatron_agent.types import Episode, Generation, Turn
 
 pytestmark = [pytest.mark.contract, pytest.mark.timeout(300)]
 
@@ -22,7 +25,9 @@ def agent_loop(monkeypatch: pytest.MonkeyPatch) -> Any:
     from megatron_agent.backend.agent_loop import GymStepsAgentLoop
 
     loop = object.__new__(GymStepsAgentLoop)
-    loop.config = None
+    loop.config = OmegaConf.create(
+        {"algorithm": {"gigpo": {"enable_similarity": False}}, "reward": {}}
+    )
     loop.tokenizer = SimpleNamespace(eos_token_id=7)
     loop.rollout_config = SimpleNamespace(calculate_log_probs=True)
 
@@ -53,7 +58,15 @@ def run(agent_loop: Any) -> Any:
         "options_json": "{}",
     }
     (output,) = asyncio.run(
-        agent_loop.run({}, uid="g", session_id=1, global_steps=5, extra_info=extra_info)
+        agent_loop.run(
+            {},
+            uid="g",
+            session_id=1,
+            global_steps=5,
+            extra_info=extra_info,
+            data_source="frozenlake",
+            reward_model={"style": "rule", "ground_truth": ""},
+        )
     )
     return output
 
@@ -86,6 +99,65 @@ def test_a_full_disk_ends_the_run_instead_of_losing_the_session(
     expected = "OSError: [Errno 28] No space left on device"
     assert output.extra_fields["fatal"] == expected
     assert output.extra_fields["reward_extra_info"]["fatal"] == expected
+
+
+TURN = Turn(
+    step_idx=0,
+    observation="a room",
+    anchor="ab",
+    anchor_text="a room",
+    admissible_actions=("on",),
+    prompt="go",
+    prompt_ids_L=(1, 2),
+    generation=Generation(token_ids_L=(3,), log_probs_L=(-0.5,), text="<on>"),
+    action="on",
+    action_valid=True,
+    invalid_reason="",
+    reward=1.0,
+    terminated=True,
+    truncated=False,
+)
+
+REWARD_FUNCTION = """
+{kind} compute_score(data_source, solution_str, ground_truth, extra_info, factor=1):
+    steps = extra_info["episode"]["steps"]
+    assert (data_source, solution_str, ground_truth) == ("frozenlake", "<on>", "")
+    return factor * len(steps) if steps[0]["action"] == "on" else 0.0
+"""
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_verls_custom_reward_function_sees_the_episode(
+    agent_loop: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    from megatron_agent.backend.env_workers import RolloutResources
+
+    use_journal(monkeypatch, lambda *_, **__: None)
+    monkeypatch.setattr(RolloutResources, "_reward_function_loaded", False)
+    play = agent_loop._play
+
+    async def play_one_step(*arguments: Any) -> Episode:
+        return dataclasses.replace(await play(*arguments), turns_T=(TURN,), failure="")
+
+    monkeypatch.setattr(agent_loop, "_play", play_one_step)
+    (tmp_path / "reward.py").write_text(REWARD_FUNCTION.format(kind=kind))
+    function = {"path": str(tmp_path / "reward.py"), "name": "compute_score"}
+    agent_loop.config.reward = {
+        "custom_reward_function": {**function, "reward_kwargs": {"factor": 7}}
+    }
+    output = run(agent_loop)
+    assert output.extra_fields["fatal"] == ""
+    assert output.reward_score == 7.0
+    assert output.extra_fields["step_reward"] == output.extra_fields["episode_return"] == 7.0
+
+
+def test_the_text_of_an_anchor_travels_only_for_similarity(
+    agent_loop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_journal(monkeypatch, lambda *_, **__: None)
+    assert "anchor_text" not in run(agent_loop).extra_fields
+    agent_loop.config.algorithm.gigpo.enable_similarity = True
+    assert run(agent_loop).extra_fields["anchor_text"] == "no-step/g/1"
 
 
 @pytest.fixture

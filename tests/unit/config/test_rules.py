@@ -279,3 +279,11 @@ def test_dynamic_sampling_has_a_bound_and_looks_at_returns(problems_of: Messages
     assert_one(found, r"filter_groups.metric must be reward: .* got 'success'. Leave it out.")
     assert_one(found, r"filter_groups.max_num_gen_batches must be >= 1: .* got 0. Use 10.")
     assert_one(found, r"env.rollout.n must be at least 2 .* one episode has no spread, got 1")
+
+
+def test_a_reward_function_must_be_a_file(problems_of: Messages, tmp_path: Path) -> None:
+    key = "reward.custom_reward_function.path"
+    assert_one(problems_of(f"{key}=no/such.py"), rf"{key} must be a Python file, got 'no/such.py'")
+    (tmp_path / "reward.py").write_text("")
+    assert problems_of(f"{key}={tmp_path}/reward.py") == []
+    assert problems_of(f"{key}='pkg://my_package.rewards'") == []
