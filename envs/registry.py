@@ -34,9 +34,17 @@ __all__ = [
 ENTRY_POINT_GROUP = "megatron_agent.envs"
 
 _BUILT_IN: Mapping[str, str] = {
+    "babyai": "envs.babyai:SPEC",
+    "blackjack": "envs.blackjack:SPEC",
+    "cliffwalking": "envs.cliffwalking:SPEC",
     "frozenlake": "envs.frozenlake:SPEC",
+    "taxi": "envs.taxi:SPEC",
+    "sokoban": "envs.sokoban:SPEC",
+    "webshop": "envs.webshop:SPEC",
 }
-_EXTRAS: Mapping[str, str] = {}
+_EXTRAS: Mapping[str, str] = {
+    "babyai": "minigrid",
+}
 """Built-in name to the extra of ``setup.py`` that installs what it needs."""
 
 _SCHEMES: Mapping[str, str] = {
