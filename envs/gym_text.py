@@ -17,8 +17,8 @@ from envs.options import Option, resolve_options
 class GymTextEnv(TextEnv):
     """A Gymnasium environment with a fixed set of named actions.
 
-    The step limit is the runner's; Gymnasium's own (from ``gymnasium.make``) is not used, so make
-    the class itself.
+    The step limit is the runner's: make the class itself rather than by ``gymnasium.make``, which
+    adds another.
     """
 
     NAME: ClassVar[str]
@@ -42,6 +42,13 @@ class GymTextEnv(TextEnv):
         if self._gym is None:
             raise RuntimeError(f"{self.NAME}: no episode was started; call reset() first.")
         return self._gym
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Every option of this episode; raises RuntimeError before the first reset."""
+        if self._made_with is None:
+            raise RuntimeError(f"{self.NAME}: no episode was started; call reset() first.")
+        return self._made_with
 
     def reset(self, *, seed: int, options: Mapping[str, Any] | None = None) -> Observation:
         """Start an episode; raises ValueError for an option that cannot work."""
@@ -71,14 +78,15 @@ class GymTextEnv(TextEnv):
                 action_valid=False,
                 info={"success": False},
             )
-        _, reward, terminated, _, _ = gym.step(self.ACTIONS.index(action))
-        self._done = bool(terminated)
+        _, reward, terminated, truncated, _ = gym.step(self.ACTIONS.index(action))
+        self._done = bool(terminated or truncated)
+        self.acted(action)
         return StepOutcome(
             observation=self.observe(),
             reward=float(reward),
-            terminated=self._done,
-            truncated=False,
-            info={"success": self.is_success(float(reward), self._done)},
+            terminated=bool(terminated),
+            truncated=bool(truncated) and not terminated,
+            info={"success": self.is_success(float(reward), bool(terminated))},
         )
 
     def close(self) -> None:
@@ -90,6 +98,9 @@ class GymTextEnv(TextEnv):
     def start(self, seed: int, options: Mapping[str, Any]) -> None:
         """Reset the Gymnasium object; a subclass may also choose where the episode begins."""
         self.gym.reset(seed=seed)
+
+    def acted(self, action: str) -> None:
+        """Called after each legal action."""
 
     def admissible_actions(self) -> tuple[str, ...]:
         """Names of the actions that are legal now."""

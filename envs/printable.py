@@ -9,12 +9,12 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|[()][A-Z0-9]|.)?")
 
 
 def printable(text: str) -> str:
-    """``text`` without terminal codes and control characters. What was highlighted by colour stands
-    in brackets instead: it is often the only mark of where the player is.
+    r"""``text`` without terminal codes and control characters. What was highlighted by colour
+    stands in brackets instead: it is often the only mark of where the player is.
 
     Example:
-        >>> printable("F\\x1b[41mF\\x1b[0mH\\r\\n")
-        'F[F]H\\n'
+        >>> printable("F\x1b[41mF\x1b[0mH\r\n")
+        'F[F]H\n'
     """
     text = _HIGHLIGHT.sub(lambda match: f"[{match[1]}]" if match[1] else "", text)
     text = _ESCAPE.sub("", text).replace("\r\n", "\n")
