@@ -37,6 +37,7 @@ _BUILT_IN: Mapping[str, str] = {
     "babyai": "envs.babyai:SPEC",
     "blackjack": "envs.blackjack:SPEC",
     "cliffwalking": "envs.cliffwalking:SPEC",
+    "cards": "envs.cards:SPEC",
     "frozenlake": "envs.frozenlake:SPEC",
     "taxi": "envs.taxi:SPEC",
     "sokoban": "envs.sokoban:SPEC",
