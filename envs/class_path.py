@@ -1,7 +1,7 @@
 """``package.module:Name``: an environment by the place of its code, without registering anything.
 
-``Name`` may be an `EnvSpec` (all of it is used, under the path as its name), a subclass of `TextEnv`,
-or a subclass of ``gymnasium.Env`` (then as ``gym:``, see `envs.gym_adapter`).
+``Name`` may be an `EnvSpec` (all of it is used, under the path as its name), a subclass of
+`TextEnv`, or a subclass of ``gymnasium.Env`` (then as ``gym:``, see `envs.gym_adapter`).
 
 A `TextEnv` class may also carry ``OPTION_RULES`` (a mapping as in `envs.options`) and a method
 ``expert(self) -> list[str]``; its first docstring line describes the task. More than that is an
@@ -38,7 +38,8 @@ def class_path_spec(path: str) -> EnvSpec:
             raise EnvLoadError(f"environment {path!r} must define reset and step.")
         return _text_env_spec(path, found)
     if _is_gym_class(found):
-        from envs.gym_adapter import ClassGym, adapted_spec
+        from envs.gym_adapter import adapted_spec
+        from envs.gym_makers import ClassGym
 
         return adapted_spec(path, ClassGym(path), _first_line(found))
     raise EnvLoadError(

@@ -11,7 +11,6 @@ as success.
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ import gymnasium
 
 from envs.base import Observation, PromptContext, StepOutcome, TextEnv
 from envs.corpus import episode_texts
+from envs.gym_makers import GymMaker, RegisteredGym, registered
 from envs.gym_words import action_names, as_anchor, as_image, in_words, legal_actions
 from envs.options import Option, resolve_options
 from envs.printable import printable
@@ -57,8 +57,9 @@ OPTION_RULES: Mapping[str, Option] = {
         allows=lambda value: isinstance(value, str),
     ),
 }
-"""``success``: the episode terminated with a reward above 0 (``last_reward``), terminated at all, or
-lasted until it was truncated. A ``success`` or ``is_success`` in Gymnasium's info goes before."""
+"""``success``: the episode terminated with a reward above 0 (``last_reward``), terminated at all,
+or lasted until it was truncated. A ``success`` or ``is_success`` in Gymnasium's info goes before.
+"""
 
 TEMPLATE = """\
 {task}
@@ -74,56 +75,6 @@ Answer with <think>...</think><action>...</action>.
 Actions: {actions}.
 Now:
 {observation}"""
-
-
-@dataclass(frozen=True)
-class RegisteredGym:
-    """Makes a registered Gymnasium environment; ``gym_id`` as `gymnasium.make` takes it."""
-
-    gym_id: str
-
-    def __call__(self, **kwargs: Any) -> gymnasium.Env[Any, Any]:
-        """The environment."""
-        return gymnasium.make(self.gym_id, disable_env_checker=True, **kwargs)
-
-    @property
-    def render_modes(self) -> list[str]:
-        """What it can draw, without making it."""
-        creator = gymnasium.spec(_import_module_of(self.gym_id)).entry_point
-        found = (
-            gymnasium.envs.registration.load_env_creator(creator)
-            if isinstance(creator, str)
-            else creator
-        )
-        return list((getattr(found, "metadata", None) or {}).get("render_modes", []))
-
-
-@dataclass(frozen=True)
-class ClassGym:
-    """Makes an environment of a class, ``package.module:Class``."""
-
-    path: str
-
-    def __call__(self, **kwargs: Any) -> gymnasium.Env[Any, Any]:
-        """The environment."""
-        return self._cls(**kwargs)
-
-    @property
-    def render_modes(self) -> list[str]:
-        """What it can draw, if its constructor takes ``render_mode``."""
-        try:
-            self._cls(render_mode="ansi").close()
-        except TypeError:
-            return []
-        return list((self._cls.metadata or {}).get("render_modes", []))
-
-    @property
-    def _cls(self) -> Any:
-        module_name, _, name = self.path.partition(":")
-        return getattr(importlib.import_module(module_name), name)
-
-
-GymMaker = RegisteredGym | ClassGym
 
 
 @dataclass(frozen=True)
@@ -267,13 +218,13 @@ def gym_spec(name: str) -> EnvSpec:
     """
     gym_id = name.partition(":")[2]
     try:
-        gymnasium.spec(_import_module_of(gym_id))
+        registered(gym_id)
     except ImportError as error:
         raise EnvLoadError(f"environment {name!r} cannot be loaded: {error}.") from error
     except gymnasium.error.Error as error:
         raise EnvNotFoundError(
-            f"no Gymnasium environment is named {gym_id!r}: {str(error).rstrip('.')}. Write gym:ID, or "
-            f"gym:package:ID for one that a package registers on import."
+            f"no Gymnasium environment is named {gym_id!r}: {str(error).rstrip('.')}. "
+            f"Write gym:ID, or gym:package:ID for one that a package registers on import."
         ) from error
     return adapted_spec(name, RegisteredGym(gym_id), f"Gymnasium's {gym_id}.")
 
@@ -319,11 +270,3 @@ def _corpus(make: AdapterFactory, build_prompt: PromptTemplate) -> Iterable[str]
         return list(observation.admissible_actions[-1:])
 
     return episode_texts(make, build_prompt, first_action, [(seed, {}) for seed in range(8)])
-
-
-def _import_module_of(gym_id: str) -> str:
-    """The bare id of ``module:ID``, after importing the module."""
-    module_name, colon, bare = gym_id.rpartition(":")
-    if colon:
-        importlib.import_module(module_name)
-    return bare

@@ -42,6 +42,7 @@ FIXED_KEYS: tuple[str, ...] = (
     "env.max_steps",
     "env.history_length",
     "env.memory",
+    "env.prompt_file",
     "env.rollout.n",
     "env.tasks",
     "data.train_files",

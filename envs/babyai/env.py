@@ -7,6 +7,8 @@ runner's own ``env.max_steps`` is usually lower.
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -90,7 +92,8 @@ class BabyAIEnv(GymTextEnv):
 
     def start(self, seed: int, options: Mapping[str, Any]) -> None:
         """Draw the level of this seed."""
-        self.gym.reset(seed=seed)
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints every draw that it rejects
+            self.gym.reset(seed=seed)
         self._bot, self._since_bot, self._advice = None, [], None
 
     def acted(self, action: str) -> None:

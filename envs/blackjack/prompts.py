@@ -21,5 +21,5 @@ build_prompt = PromptTemplate(TEMPLATE, place="envs/blackjack/prompts.py")
 
 def corpus() -> Iterable[str]:
     """Prompts and responses of expert games, for training a tokenizer."""
-    starts = [(seed, {}) for seed in range(60)]
+    starts: list[tuple[int, dict[str, bool]]] = [(seed, {}) for seed in range(60)]
     return episode_texts(BlackjackEnv, build_prompt, lambda env, _: expert(env), starts)

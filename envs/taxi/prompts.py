@@ -37,7 +37,7 @@ build_prompt = PromptTemplate(TEMPLATE, PROMPT_FIELDS, place="envs/taxi/prompts.
 
 def corpus() -> Iterable[str]:
     """Prompts and responses of expert episodes, for training a tokenizer."""
-    starts = [(seed, {}) for seed in range(12)]
+    starts: list[tuple[int, dict[str, bool]]] = [(seed, {}) for seed in range(12)]
     return episode_texts(TaxiEnv, build_prompt, lambda env, _: expert(env), starts)
 
 

@@ -56,7 +56,8 @@ class EnvSettings:
     """Keys below ``env``."""
 
     env_name: str
-    """Exact name of a registered environment (``megatron-agent env list``)."""
+    """Name of an environment (``megatron-agent env list``), ``gym:ID``, or
+    ``package.module:Class``."""
     seed: int = ruled(at_least=0)
     """Seed of the run's data order; the seeds of single tasks stand in the dataset."""
     max_steps: int = ruled(at_least=1, remedy="Allow at least one step.")
@@ -64,7 +65,9 @@ class EnvSettings:
     history_length: int = ruled(at_least=0, remedy="Use 0 for prompts without memory.")
     """Past steps shown in a prompt; 0 shows none."""
     memory: str
-    """Name of the memory module that chooses what is shown."""
+    """Memory module that chooses what is shown: a name, or ``package.module:Class``."""
+    prompt_file: str | None
+    """A prompt template to use instead of the environment's own (`envs.prompt_template`)."""
     options: Mapping[str, Any]
     """Passed to the environment's reset; each environment checks its own."""
     max_failure_rate: float = ruled(at_least=0, at_most=1)

@@ -1,14 +1,16 @@
 """What an agent remembers of its episode: memory modules between the steps and the prompt.
 
 A memory serves one episode at a time: ``reset``, then ``fetch`` before and ``store`` after each
-step. Pick one by name (``window``) or bring your own as ``package.module:Class``; its constructor
-takes ``history_length``.
+step. Pick one by name (``window``; others in `megatron_agent.rollout.memory_modules`) or bring your
+own as ``package.module:Class``; its constructor takes ``history_length``.
+`megatron_agent.rollout.memory_check` tells whether it keeps the contract.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class Memory(Protocol):
-    """The contract of a memory module."""
+    """The contract of a memory module.
+
+    One may also have ``notes() -> str``: text to be shown as it is, beside or instead of steps.
+    """
 
     def reset(self, task: EnvTask) -> None:
         """Forget everything: an episode of ``task`` starts."""
@@ -56,6 +61,7 @@ class WindowMemory:
                 history_length,
                 "Use 2, or 0 for prompts without history.",
             )
+        self.history_length = history_length
         self._steps: deque[PastStep] = deque(maxlen=history_length)
 
     def reset(self, task: EnvTask) -> None:
@@ -68,7 +74,13 @@ class WindowMemory:
         return list(self._steps)
 
 
-_BUILT_IN: Mapping[str, Callable[[int], Memory]] = {"window": WindowMemory}
+_MODULES = "megatron_agent.rollout.memory_modules"
+_BUILT_IN: Mapping[str, str] = {
+    "key_event": f"{_MODULES}:KeyEventMemory",
+    "search": f"{_MODULES}:SearchMemory",
+    "summary_slot": f"{_MODULES}:SummarySlotMemory",
+    "window": f"{__name__}:WindowMemory",
+}
 _METHODS = ("reset", "store", "fetch")
 
 
@@ -97,13 +109,15 @@ def load_memory(name: str, history_length: int) -> Memory:
     missing = [method for method in _METHODS if not callable(getattr(memory, method, None))]
     if missing:
         raise _bad_name(f"must have the methods {', '.join(_METHODS)}; no {missing[0]}()", name)
+    try:
+        inspect.signature(memory.fetch).bind("")
+    except TypeError as error:
+        raise _bad_name(f"must have a fetch(query) ({error})", name) from error
     return memory
 
 
 def _factory(name: str) -> Callable[[int], Memory]:
-    if name in _BUILT_IN:
-        return _BUILT_IN[name]
-    module_name, colon, class_name = name.partition(":")
+    module_name, colon, class_name = _BUILT_IN.get(name, name).partition(":")
     if not colon:
         near = difflib.get_close_matches(name, _BUILT_IN, n=1)
         hint = f"Did you mean {near[0]!r}? " if near else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from envs.prompt_template import TemplateError, with_prompt_file
 from envs.registry import (
     EnvCollisionError,
     EnvLoadError,
@@ -22,6 +23,7 @@ from megatron_agent.rollout.worker_count import check_num_workers
 def check_environment(values: ConfigValues, findings: Findings) -> None:
     """The environment exists and takes the options; memory and workers can be had here."""
     _check_registered(values, findings)
+    _check_prompt_file(values, findings)
     memory, history_length = values.text("env.memory"), values.integer("env.history_length")
     if memory is not None and history_length is not None and history_length >= 0:
         _collect(lambda: load_memory(memory, history_length), findings)
@@ -62,14 +64,31 @@ def _check_registered(values: ConfigValues, findings: Findings) -> None:
         )  # fmt: skip
 
 
+def _check_prompt_file(values: ConfigValues, findings: Findings) -> None:
+    path, name = values.text("env.prompt_file"), values.text("env.env_name")
+    if path is None or name is None:
+        return
+    try:
+        with_prompt_file(load_env(name), path)
+    except TemplateError as error:
+        findings.problem(
+            "env.prompt_file", f"must be a prompt template for {name} ({error})", path,
+            "Correct the file, or set null for the environment's own prompt.",
+        )  # fmt: skip
+    except (EnvNotFoundError, EnvLoadError, EnvCollisionError):
+        return  # reported with env.env_name
+
+
 def _load_spec(name: str, findings: Findings) -> EnvSpec | None:
     try:
         return load_env(name)
-    except EnvNotFoundError:
+    except EnvNotFoundError as error:
+        # What Gymnasium says about an id is more than we know.
+        why = f" ({error})" if ":" in name else ""
         near = nearest_key(name, env_names())
         hint = f"Did you mean {near!r}? " if near else ""
-        remedy = f"{hint}Registered: {', '.join(env_names())}."
-        findings.problem("env.env_name", "must be a registered environment", name, remedy)
+        remedy = f"{hint}Registered: {', '.join(env_names())}; or gym:ID, or package.module:Class."
+        findings.problem("env.env_name", f"must be a registered environment{why}", name, remedy)
     except (EnvLoadError, EnvCollisionError) as error:
         findings.problem("env.env_name", f"must load ({error})", name, "Install what it needs.")
     return None

@@ -44,6 +44,7 @@ def make_settings() -> MakeSettings:
                 max_steps=8,
                 history_length=2,
                 memory="window",
+                prompt_file=None,
                 options={},
                 max_failure_rate=max_failure_rate,
                 num_workers=1,

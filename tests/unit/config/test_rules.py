@@ -49,6 +49,14 @@ def test_the_default_configuration_is_fine(findings_of: Callable[..., Findings])
         ("env.max_steps=0", r"env.max_steps must be >= 1, got 0. Allow at least one step."),
         ("env.max_steps=2.5", r"env.max_steps must be an integer, got 2.5"),
         ("env.history_length=-1", r"env.history_length must be >= 0, got -1"),
+        ("env.prompt_file=3", r"env.prompt_file must be text or null, got 3"),
+        (
+            "env.prompt_file=no/such.txt",
+            r"env.prompt_file must be a prompt template for frozenlake \(prompt file no/such.txt",
+        ),
+        ("env.env_name=gym:Taxx-v4", r"no Gymnasium environment is named 'Taxx-v4'.*mean: `Taxi`"),
+        ("env.env_name=gym:Pendulum-v1", r"must load \(.*actions must be Discrete or Text"),
+        ("env.env_name=no.such:Class", r"must load \(.*No module named 'no'.*on PYTHONPATH"),
         ("env.rollout.n=0", r"env.rollout.n must be >= 1, got 0. Use a group size such as 8."),
         ("env.step_timeout_s=0", r"env.step_timeout_s must be > 0, got 0"),
         ("env.max_failure_rate=2", r"env.max_failure_rate must be in \[0, 1\], got 2"),
@@ -117,7 +125,7 @@ def test_the_default_configuration_is_fine(findings_of: Callable[..., Findings])
         ("trainer.v1.trainer_mode=synk", r"trainer_mode must be one of .*Did you mean 'sync'"),
         # the environment
         ("env.env_name=frozenlak", r"env_name must .*got 'frozenlak'. Did you mean 'frozenlake'"),
-        ("env.memory=windw", r"env.memory must be one of window .*Did you mean 'window'"),
+        ("env.memory=windw", r"env.memory must be one of .*Did you mean 'window'"),
         ("env.num_workers=100000", r"env.num_workers must be at most \d+ .*got 100000"),
         ("env.options.size=99", r"env.options must suit frozenlake .*'size'.* from 4 to 8"),
         ("env.options.sise=4", r"env.options must suit frozenlake .*Did you mean 'size'"),
