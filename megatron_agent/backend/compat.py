@@ -42,6 +42,7 @@ class PrivateName:
 
 
 _V1 = "verl.trainer.ppo.v1.trainer_base"
+_BUFFER = "verl.trainer.ppo.v1.replay_buffer"
 _LOOP = "verl.experimental.agent_loop.agent_loop"
 
 PRIVATE_NAMES: tuple[PrivateName, ...] = (
@@ -56,6 +57,16 @@ PRIVATE_NAMES: tuple[PrivateName, ...] = (
     PrivateName(module=_V1, attribute="PPOTrainer._save_checkpoint", used_by="trainer"),
     PrivateName(module=_V1, attribute="PPOTrainer._load_checkpoint", used_by="trainer"),
     PrivateName(module=_V1, attribute="TRAINER_REGISTRY", used_by="plugin check"),
+    *(
+        PrivateName(module=_BUFFER, attribute=f"ReplayBuffer.{name}", used_by="group filter")
+        for name in (
+            "_clear_groups",
+            "_dapo_filtered_keys",
+            "_evict_terminal_groups",
+            "_select_prompt_uids",
+            "sample",
+        )
+    ),
     PrivateName(module=_LOOP, attribute="AgentLoopBase.run", used_by="agent loop"),
     PrivateName(module=_LOOP, attribute="_agent_loop_registry", used_by="plugin check"),
     PrivateName(

@@ -101,6 +101,12 @@ def prepare_for_verl(config: DictConfig) -> str:
         config.trainer.logger = [name for name in config.trainer.logger if name != "console"]
         # One rule for what is kept, ours: verl's own would delete inside folders marked complete.
         config.trainer.max_actor_ckpt_to_keep = config.trainer.max_critic_ckpt_to_keep = None
+        if mode.endswith("separate_async") and str(config.trainer.device) == "cpu":
+            # verl's engines that move weights between processes need a device; this one does not.
+            config.actor_rollout_ref.rollout.checkpoint_engine.backend = "gloo"
+            config.actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module = (
+                "megatron_agent.backend.cpu.checkpoint_engine"
+            )
         config.run.dir = str(Path(str(config.run.dir)).absolute())
         config.trainer.default_local_dir = str(
             Path(str(config.trainer.default_local_dir)).absolute()

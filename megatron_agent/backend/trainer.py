@@ -27,6 +27,7 @@ import transfer_queue as tq
 from omegaconf import DictConfig, open_dict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.core_algos import register_adv_est
+from verl.trainer.ppo.v1 import trainer_separate_async
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
@@ -40,6 +41,7 @@ from megatron_agent.backend.names import ESTIMATOR_NAME, TRAINER_PREFIX
 from megatron_agent.backend.parity_guard import ParityGuard
 from megatron_agent.backend.progress import ProgressBackend
 from megatron_agent.backend.stop import StopRequested, StopSwitch
+from megatron_agent.backend.verl_fixes import repair_separate_async
 from megatron_agent.config import AgentSettings
 from megatron_agent.credit import credit_names
 from megatron_agent.errors import ConfigError
@@ -50,6 +52,8 @@ else:
     _VerlTrainer = object  # verl's trainer comes in by the classes below
 
 logger = logging.getLogger(__name__)
+
+repair_separate_async(trainer_separate_async)
 
 _row_credit: ContextVar[BatchCredit | None] = ContextVar("row_credit", default=None)
 

@@ -126,6 +126,7 @@ def _compose(root: str, lines: Sequence[str]) -> DictConfig:
 @functools.cache
 def _compose_once(root: str, lines: tuple[str, ...]) -> DictConfig:
     OmegaConf.register_new_resolver("product", _product, replace=True)
+    OmegaConf.register_new_resolver("sum", _sum, replace=True)
     _start_hydra_without_plugins()
     GlobalHydra.instance().clear()
     search_path = f"hydra.searchpath=[file://{verl_config_dir()}]"
@@ -156,3 +157,8 @@ def _start_hydra_without_plugins() -> None:
 def _product(*factors: Any) -> int:
     """``${product:2,3}``; a factor that is no integer is reported by the check of its own key."""
     return math.prod(factor for factor in factors if isinstance(factor, int))
+
+
+def _sum(*terms: Any) -> int:
+    """``${sum:2,3}``; as `_product` with what is no integer."""
+    return sum(term for term in terms if isinstance(term, int))

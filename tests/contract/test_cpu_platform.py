@@ -71,6 +71,12 @@ def test_device_module_has_every_name_that_stands_in_for_torch_cuda() -> None:
         assert isinstance(ours, type) == isinstance(theirs, type)
 
 
+def test_pinning_memory_is_possible_where_there_is_nothing_to_pin_it_for() -> None:
+    cuda_standins.install()
+    tensor = torch.ones(2)
+    assert tensor.pin_memory() is tensor
+
+
 def test_device_module_reports_the_memory_of_the_process() -> None:
     free, total = device.mem_get_info()
     assert 0 < free <= total

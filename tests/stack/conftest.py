@@ -26,13 +26,14 @@ class TrainingRun:
     folder: Path
     overrides: tuple[str, ...]
     environment: dict[str, str]
+    program: tuple[str, ...] = ("-m", "megatron_agent.train")
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start ``megatron_agent.train`` in a process of its own; output goes to the run folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "output.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "megatron_agent.train", *self.overrides],
+                [sys.executable, *self.program, *self.overrides],
                 cwd=REPO_ROOT,
                 env={**os.environ, **self.environment},
                 stdout=log,
@@ -104,8 +105,17 @@ def tiny_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def training_run(tmp_path: Path, tiny_policy: Path) -> Callable[..., TrainingRun]:
     """Makes small runs: 2 groups of 3 sessions, 3 steps an episode."""
 
-    def make(name: str, *overrides: str, **environment: str) -> TrainingRun:
+    def make(
+        name: str,
+        *overrides: str,
+        script: str = "",
+        arguments: tuple[str, ...] = (),
+        **environment: str,
+    ) -> TrainingRun:
         folder = tmp_path / name
+        program = (
+            (str(REPO_ROOT / script), *arguments) if script else ("-m", "megatron_agent.train")
+        )
         return TrainingRun(
             folder=folder,
             overrides=(
@@ -125,6 +135,7 @@ def training_run(tmp_path: Path, tiny_policy: Path) -> Callable[..., TrainingRun
                 *overrides,
             ),
             environment=environment,
+            program=program,
         )
 
     return make

@@ -97,6 +97,27 @@ def test_asynchronous_run_aborts_and_resumes_generation(training_run: MakeRun):
     assert interrupted, "no response was aborted under one version and finished under the next"
 
 
+def test_servers_on_devices_of_their_own_get_the_weights_of_each_iteration(training_run: MakeRun):
+    run = training_run(
+        "separate",
+        "trainer.v1.trainer_mode=separate_async",
+        # Two updates an iteration, each of one group.
+        "trainer.v1.separate_async.parameter_sync_step=2",
+        "actor_rollout_ref.hybrid_engine=false",
+        "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=1",
+        "actor_rollout_ref.rollout.nnodes=1",
+        "actor_rollout_ref.rollout.n_gpus_per_node=1",
+        # Episodes of the version before are trained on too, and their probabilities differ.
+        "trainer.max_rollout_probs_diff=null",
+        "trainer.total_training_steps=3",
+    )
+    assert run.finish() == 0, run.output()[-3000:]
+    steps = run.metrics()
+    assert [line["train/optimizer_steps"] for line in steps] == [2, 2, 2]
+    versions = {t["weight_version_min"] for episode in run.episodes() for t in episode["turns"]}
+    assert len(versions) > 1, "the servers never changed their weights"
+
+
 def test_evaluation_counts_every_held_out_task(training_run: MakeRun):
     run = training_run(
         "eval",

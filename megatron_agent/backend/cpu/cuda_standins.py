@@ -1,12 +1,13 @@
 """Stand-ins for what megatron-core and Megatron-Bridge take from CUDA.
 
-Megatron names CUDA in four ways. Each has its own stand-in, as narrow as it can be:
+Megatron and verl name CUDA in five ways. Each has its own stand-in, as narrow as it can be:
 
 ========================================  ==========================================================
 Megatron writes                           what answers
 ========================================  ==========================================================
 ``torch.cuda.current_device()``, ...      the function of :mod:`.device`, put in place for the whole
                                           process: without a GPU the original can only raise
+``tensor.pin_memory()``                   the tensor itself, likewise (verl copies weights so)
 ``device="cuda"``, ``tensor.cuda()``,     :class:`cuda_means_cpu`, a context in which the CPU engine
 ``tensor.type() == "torch.cuda..."``      runs Megatron's code; other code in the process sees none
                                           of it
@@ -80,7 +81,13 @@ def install() -> None:
     when_imported(LORA_LAYERS, around=_empty_transformer_engine)
     for name in REPLACED_IN_TORCH_CUDA:
         setattr(torch.cuda, name, getattr(device, name))
+    torch.Tensor.pin_memory = _itself
     _installed = True
+
+
+def _itself(tensor: torch.Tensor, device: object = None) -> torch.Tensor:
+    """All memory of a machine without a GPU is as near as memory gets."""
+    return tensor
 
 
 def installed() -> bool:
