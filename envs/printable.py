@@ -19,3 +19,15 @@ def printable(text: str) -> str:
     text = _HIGHLIGHT.sub(lambda match: f"[{match[1]}]" if match[1] else "", text)
     text = _ESCAPE.sub("", text).replace("\r\n", "\n")
     return "".join(char for char in text if char.isprintable() or char in "\n\t")
+
+
+def one_line(text: object) -> str:
+    r"""``text`` on one line with single blanks, without control characters; empty for None.
+
+    Example:
+        >>> one_line(" two\xa0 lines\n\x07")
+        'two lines'
+    """
+    if text is None:
+        return ""
+    return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())

@@ -42,6 +42,7 @@ _BUILT_IN: Mapping[str, str] = {
     "taxi": "envs.taxi:SPEC",
     "sokoban": "envs.sokoban:SPEC",
     "webshop": "envs.webshop:SPEC",
+    "search": "envs.search:SPEC",
 }
 _EXTRAS: Mapping[str, str] = {
     "babyai": "minigrid",

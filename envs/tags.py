@@ -52,7 +52,7 @@ def parse_think_action(
     action = _match(said, admissible)
     if action is None:
         return _invalid("not_admissible")
-    if require_think and not _has_think_pair(text[: tags[0].start()]):
+    if require_think and not has_think_pair(text[: tags[0].start()]):
         return _invalid("no_think_tag")
     return ParsedAction(action=action, valid=True)
 
@@ -74,7 +74,8 @@ def _match(said: str, admissible: Sequence[str]) -> str | None:
     return next((action for action in admissible if action.casefold() == folded), None)
 
 
-def _has_think_pair(before_action: str) -> bool:
+def has_think_pair(before_action: str) -> bool:
+    """Whether the text has exactly one ``<think>`` pair, opened and closed."""
     return [tag.group(1) for tag in _THINK_TAG.finditer(before_action)] == ["", "/"]
 
 

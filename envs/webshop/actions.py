@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from envs.base import ParsedAction
+from envs.printable import one_line
 from envs.tags import FALLBACK_ACTION, parse_think_action
-from envs.webshop.products import clean
 
 MAX_QUERY_CHARS = 500
 _COMMAND = re.compile(r"(search|click)\s*\[(.*)\]", re.IGNORECASE | re.DOTALL)
@@ -43,7 +43,7 @@ def read_action(said: str, admissible: Sequence[str]) -> tuple[str, str]:
     command = _COMMAND.fullmatch(said.strip())
     if command is None:
         return "", "not_admissible"
-    kind, argument = command.group(1).lower(), clean(command.group(2))
+    kind, argument = command.group(1).lower(), one_line(command.group(2))
     if kind == "click":
         wanted = f"click[{argument}]".casefold()
         action = next((action for action in admissible if action.casefold() == wanted), "")

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from envs.printable import one_line
+
 _DEFAULT_PRICE = 100.0
 _PRICE = re.compile(r"\d[\d,]*(?:\.\d+)?")
 _CATEGORY_MARK = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
@@ -86,25 +88,25 @@ def product_from_record(
     synthetic = synthetic or {}
     return Product(
         asin=record["asin"].lower(),
-        title=clean(record["name"]),
-        description=clean(record.get("full_description")),
+        title=one_line(record["name"]),
+        description=one_line(record.get("full_description")),
         features=_features(record.get("small_description")),
         price=_price(record["asin"], record.get("pricing")),
-        rating=clean(record.get("average_rating")) or "none yet",
+        rating=one_line(record.get("average_rating")) or "none yet",
         category_path=tuple(
             part
-            for part in map(clean, str(record["product_category"]).split(_CATEGORY_MARK))
+            for part in map(one_line, str(record["product_category"]).split(_CATEGORY_MARK))
             if part
         ),
-        query=clean(record["query"]).lower(),
+        query=one_line(record["query"]).lower(),
         options=_options(record.get("customization_options")),
-        attributes=tuple(map(clean, synthetic.get("attributes", ()))),
-        instruction=clean(synthetic.get("instruction")).rstrip("."),
-        instruction_attributes=tuple(map(clean, synthetic.get("instruction_attributes") or ())),
+        attributes=tuple(map(one_line, synthetic.get("attributes", ()))),
+        instruction=one_line(synthetic.get("instruction")).rstrip("."),
+        instruction_attributes=tuple(map(one_line, synthetic.get("instruction_attributes") or ())),
         human_goals=tuple(
             HumanGoal(
-                instruction=clean(entry["instruction"]).rstrip("."),
-                attributes=tuple(map(clean, entry["instruction_attributes"])),
+                instruction=one_line(entry["instruction"]).rstrip("."),
+                attributes=tuple(map(one_line, entry["instruction_attributes"])),
                 options=tuple(filter(None, map(_option_value, entry["instruction_options"]))),
             )
             for entry in human
@@ -113,21 +115,9 @@ def product_from_record(
     )
 
 
-def clean(text: Any) -> str:
-    r"""``text`` on one line, without control characters and the like; empty for None.
-
-    Example:
-        >>> clean(" two\xa0 lines\n\x07")
-        'two lines'
-    """
-    if text is None:
-        return ""
-    return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
-
-
 def _features(given: Any) -> tuple[str, ...]:
     lines = given if isinstance(given, list) else [given]
-    return tuple(line for line in map(clean, lines) if line)
+    return tuple(line for line in map(one_line, lines) if line)
 
 
 def _price(asin: str, given: Any) -> float:
@@ -146,7 +136,7 @@ def _options(given: Any) -> dict[str, tuple[str, ...]]:
     if not given:
         return {}
     options = {
-        clean(name).lower(): tuple(
+        one_line(name).lower(): tuple(
             dict.fromkeys(filter(None, (_option_value(entry["value"]) for entry in entries or ())))
         )
         for name, entries in given.items()
@@ -156,4 +146,4 @@ def _options(given: Any) -> dict[str, tuple[str, ...]]:
 
 def _option_value(text: Any) -> str:
     # Written with bars as in WebShop, so that human goals, which quote values so, match.
-    return clean(str(text).replace("/", " | ")).lower()
+    return one_line(str(text).replace("/", " | ")).lower()
