@@ -70,6 +70,8 @@ setup(
         "textworld": ["textworld>=1.7,<2", "textworld-express>=1.1,<2"],
         "webshop": TEXT_RETRIEVAL,
         "search": TEXT_RETRIEVAL,
+        # For a retrieval server that searches by meaning: the encoder and its index.
+        "search-dense": [*TEXT_RETRIEVAL, "faiss-cpu>=1.9,<2", "sentence-transformers>=3.3,<6"],
         "minigrid": ["minigrid>=3.2,<4"],
     },
     entry_points={

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from envs.registry import env_names, load_env
 from megatron_agent.config import Findings, check_config, compose_config, root_names
 from megatron_agent.config.overrides import CONFIGS_DIR, GROUPS, group_options
 
@@ -25,7 +26,11 @@ def test_every_root_is_fine(root: str) -> None:
 
 
 @pytest.mark.parametrize(("group", "name"), CHOICES)
-def test_every_file_of_a_group_is_fine(group: str, name: str) -> None:
+def test_every_file_of_a_group_is_fine(
+    group: str, name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if group == "env" and name in env_names() and load_env(name).check_data is not None:
+        monkeypatch.setenv("MEGATRON_AGENT_DATA", str(request.getfixturevalue("shared_data")))
     assert set(keys_with_problems("gigpo", f"{group}={name}")) <= {"actor_rollout_ref.model.path"}
 
 

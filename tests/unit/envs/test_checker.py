@@ -28,8 +28,13 @@ OPTIONS = {"size": 4, "is_slippery": False, "p": 0.8}
 
 
 @pytest.mark.parametrize("name", env_names())
-def test_every_registered_environment_keeps_the_contract(name: str):
-    check_env(load_env(name))
+def test_every_registered_environment_keeps_the_contract(
+    name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+):
+    spec = load_env(name)
+    if spec.check_data is not None:
+        monkeypatch.setenv("MEGATRON_AGENT_DATA", str(request.getfixturevalue("shared_data")))
+    check_env(spec)
 
 
 def test_slippery_frozenlake_keeps_the_contract():
