@@ -14,18 +14,20 @@ pickled, prompts, parsing, options, corpus and expert do what their types say.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pickle
 import random
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from envs.base import ParsedAction, TextEnv
+from envs.group_check import check_admissible, check_end, check_group, check_splits
 from envs.playback import (
     EnvContractError,
     anchor_key,
@@ -55,16 +57,62 @@ def check_env(
 ) -> None:
     """Check one environment; a few seconds, one of them for another process.
 
+    Args:
+        spec: the environment.
+        seeds: where to start. An environment with a fixed list of tasks is tried on as many of
+            those instead.
+        options: of the environment; defaults for what is not given.
+
     Raises:
         EnvContractError: the first broken promise.
+        EnvDataError: the environment needs data that are not there.
     """
-    check_spec(spec)
-    options = spec.resolve_options(options)
-    for seed in seeds:
-        check_determinism(spec, seed, options)
-        check_nonsense(spec, seed, options)
-        check_expert(spec, seed, options)
-    check_other_process(spec, seeds[0], options)
+    for _, check in contract_checks(spec, seeds=seeds, options=options):
+        check()
+
+
+Check = tuple[str, Callable[[], None]]
+
+
+def contract_checks(
+    spec: EnvSpec,
+    *,
+    seeds: Sequence[int] = (0, 1, 2),
+    options: Mapping[str, Any] | None = None,
+    num_members: int = 2,
+) -> Iterator[Check]:
+    """The checks one by one, each with the words that say what it is about."""
+    yield "factory, options, closing twice, corpus", lambda: check_spec(spec)
+    resolved = spec.resolve_options(options)
+    spec.require_data(resolved)
+    yield "tasks of both splits differ", lambda: check_splits(spec, resolved)
+    tasks: list[tuple[int, Mapping[str, Any]]] = [(seed, resolved) for seed in seeds]
+    if spec.task_list is not None:
+        tasks = [(task.seed, task.options) for task in spec.starts("train", len(seeds), resolved)]
+    first = tasks[0]
+    for what, check, chosen in (
+        ("equal seeds, equal episodes; global random state untouched", check_determinism, tasks),
+        ("nonsense is refused without an error", check_nonsense, tasks),
+        ("the expert keeps its word", check_expert, tasks),
+        ("admissible actions are accepted", check_admissible, [first]),
+        (
+            f"{num_members} members of a group start equal and stay independent",
+            functools.partial(check_group, num_members=num_members),
+            [first],
+        ),
+        ("a reset begins anew", check_end, [first]),
+        ("the same episode in another process", check_other_process, [first]),
+    ):
+        yield what, functools.partial(_for_all, check, spec, chosen)
+
+
+def _for_all(
+    check: Callable[[EnvSpec, int, Mapping[str, Any]], None],
+    spec: EnvSpec,
+    tasks: Sequence[tuple[int, Mapping[str, Any]]],
+) -> None:
+    for seed, options in tasks:
+        check(spec, seed, options)
 
 
 def check_spec(spec: EnvSpec) -> None:
@@ -129,12 +177,18 @@ def check_nonsense(spec: EnvSpec, seed: int, options: Mapping[str, Any]) -> None
     check_observation(spec, start)
     for text in NONSENSE:
         parsed = spec.project(text, start.admissible_actions)
+        # Where actions are any text, nobody can say what is nonsense; blank text always is.
+        is_nonsense = bool(start.admissible_actions) or not text.strip()
         require(
-            isinstance(parsed, ParsedAction) and not parsed.valid and bool(parsed.reason),
+            isinstance(parsed, ParsedAction)
+            and (parsed.valid or bool(parsed.reason))
+            and not (parsed.valid and is_nonsense),
             f"{spec.name}: project({text[:20]!r}) must be invalid with a reason, got {parsed!r}.",
         )
-        if not start.admissible_actions and text.strip():
-            continue  # nobody can say what is nonsense here
+        if not is_nonsense:
+            check_outcome(spec, env.step(text))
+            start = env.reset(seed=seed, options=options)
+            continue
         outcome = env.step(text)
         check_outcome(spec, outcome)
         require(

@@ -52,7 +52,7 @@ def play(
         check_text(prompt, f"{spec.name}: a prompt")
         if neighbour is not None:
             neighbour.step("")
-        action = rng.choice(observation.admissible_actions or ("",))
+        action = spec.random_action(rng, observation)
         outcome = env.step(action)
         check_outcome(spec, outcome)
         trace.append(f"{prompt}|{_fingerprint(outcome.observation)}|{outcome.reward!r}")
@@ -64,9 +64,13 @@ def play(
 
 
 def anchor_key(anchor: Any) -> Any:
-    """``anchor`` as something that ``==`` compares (arrays compare element by element)."""
+    """``anchor`` as something that ``==`` compares and ``repr`` shows whole, arrays included."""
     if isinstance(anchor, np.ndarray):
         return anchor.dtype.str, anchor.shape, anchor.tobytes()
+    if isinstance(anchor, tuple | list):
+        return tuple(map(anchor_key, anchor))
+    if isinstance(anchor, Mapping):
+        return tuple(sorted((str(key), anchor_key(value)) for key, value in anchor.items()))
     return anchor
 
 
@@ -99,6 +103,11 @@ def check_outcome(spec: EnvSpec, outcome: StepOutcome) -> None:
     require(
         isinstance(outcome.info.get("success"), bool),
         f"{spec.name}: info must hold success as a bool, got {outcome.info!r}.",
+    )
+    require(
+        not (outcome.terminated and outcome.truncated),
+        f"{spec.name}: a step must not be terminated and truncated at once; terminated is what the "
+        f"task's own rules say, truncated what cuts it from outside.",
     )
     check_text(outcome.observation.text, f"{spec.name}: an observation")
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from envs.base import ParsedAction, PromptContext, TaskStart, TextEnv
+from envs.base import Observation, ParsedAction, PromptContext, TaskStart, TextEnv
 from envs.options import Option, resolve_options
 from envs.tags import format_response
 
@@ -45,6 +46,9 @@ class EnvSpec:
     check_data: Callable[[Mapping[str, Any]], object] | None = None
     """``(options) -> anything``: raises `envs.data.EnvDataError` unless the data that the options
     need are there. Quick, as it runs before every start."""
+    sample_action: Callable[[random.Random, Observation], str] | None = None
+    """``(generator, observation) -> a legal action``, where actions are not enumerated; for random
+    agents and the checker. None: one of the admissible actions."""
     prompt_fields: Mapping[str, Callable[[PromptContext], str]] = field(default_factory=dict)
     """What this environment adds to the fields of a prompt file (`envs.prompt_template`)."""
 
@@ -60,6 +64,22 @@ class EnvSpec:
     def validate_options(self, options: Mapping[str, Any] | None) -> None:
         """Raise ``ValueError`` naming option, rule and value when ``options`` cannot work."""
         self.resolve_options(options)
+
+    def random_action(self, rng: random.Random, observation: Observation) -> str:
+        """A legal action drawn with ``rng``; empty when nobody says what is legal."""
+        if self.sample_action is not None:
+            return self.sample_action(rng, observation)
+        return rng.choice(observation.admissible_actions or ("",))
+
+    def starts(self, split: str, num: int, options: Mapping[str, Any]) -> list[TaskStart]:
+        """Up to ``num`` tasks to try the environment on, without drawing task lists: the first of a
+        fixed list, spread over it, or seeds from 0.
+        """
+        if self.task_list is None:
+            return [TaskStart(name=str(seed), seed=seed, options=options) for seed in range(num)]
+        listed = self.task_list(split, self.resolve_options(options))
+        chosen = listed[:: max(1, len(listed) // num)][:num] if num else []
+        return [replace(start, options={**options, **start.options}) for start in chosen]
 
     def require_data(self, options: Mapping[str, Any] | None) -> None:
         """Raise `envs.data.EnvDataError` when data are needed and not there."""
