@@ -34,6 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:2] == ["retrieval", "serve"]:  # its parser stands behind imports that take time
+        from envs.search.server import main as serve
+
+        return serve(arguments[2:], prog="megatron-agent retrieval serve")
     parser = _build_parser()
     options, rest = parser.parse_known_args(arguments)
     # argparse cannot mix options and a list of positional arguments; the remainder are overrides.
@@ -100,6 +104,10 @@ def _build_parser() -> argparse.ArgumentParser:
         "--tolerance", type=float, default=1e-5, help="largest difference (default: 1e-5)"
     )
     credit_check.set_defaults(command=_credit_check)
+
+    retrieval = commands.add_parser("retrieval", help="a search engine for environment 'search'")
+    retrieval_commands = retrieval.add_subparsers(required=True, metavar="COMMAND")
+    retrieval_commands.add_parser("serve", help="search passages over HTTP; --help for options")
 
     version = commands.add_parser("version", help="versions of this package and of its stack")
     version.set_defaults(command=_version)

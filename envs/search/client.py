@@ -107,8 +107,8 @@ class RetrievalClient:
 
     def _error(self, what: str) -> RetrievalError:
         return RetrievalError(
-            f"the retrieval server {self._url} {what}. Start one with `python -m "
-            f"envs.search.server`, or correct env.options.url or {URL_VARIABLE}; a slow one may "
+            f"the retrieval server {self._url} {what}. Start one with `megatron-agent "
+            f"retrieval serve`, or correct env.options.url or {URL_VARIABLE}; a slow one may "
             f"need a larger env.options.deadline_s."
         )
 

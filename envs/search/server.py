@@ -1,6 +1,6 @@
 """A retrieval server: searches passages over HTTP, in the request format of Search-R1.
 
-    python -m envs.search.server --corpus wiki.jsonl --port 8000
+    megatron-agent retrieval serve --corpus wiki.jsonl --port 8000
 
 - ``POST /retrieve`` with ``{"queries": [...], "topk": 3, "return_scores": true}`` (or one
   ``"query"``) answers ``{"result": [[{"document": {"contents": ...}, "score": ...}, ...]]}``.
@@ -193,8 +193,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the program."""
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--corpus",
         default="",
@@ -216,8 +215,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--passage-prefix", default="", help="e.g. 'passage: ' for E5")
 
 
-def serve(options: argparse.Namespace) -> int:
-    """Serve until interrupted. Returns an exit code: 2 for a mistake in the options."""
+def _serve(options: argparse.Namespace) -> int:
     try:
         # A path as the shell knows it comes first; a bare name may also be one of the data folder.
         given = options.corpus
@@ -240,13 +238,15 @@ def serve(options: argparse.Namespace) -> int:
     return 0
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """``python -m envs.search.server``."""
-    parser = argparse.ArgumentParser(
-        prog="python -m envs.search.server", description="Search passages over HTTP."
-    )
-    add_arguments(parser)
-    return serve(parser.parse_args(argv))
+def main(argv: Sequence[str] | None = None, prog: str = "python -m envs.search.server") -> int:
+    """``megatron-agent retrieval serve``: serve until interrupted.
+
+    Returns:
+        Exit code: 0, or 2 for a mistake in the options.
+    """
+    parser = argparse.ArgumentParser(prog=prog, description="Search passages over HTTP.")
+    _add_arguments(parser)
+    return _serve(parser.parse_args(argv))
 
 
 def _build_index(path: Path, options: argparse.Namespace) -> PassageIndex:

@@ -173,3 +173,16 @@ def test_ctrl_c_is_one_line(
     monkeypatch.setattr("megatron_agent.provenance.versions", interrupt)
     assert cli.main(["version"]) == 130
     assert capsys.readouterr().err == "megatron-agent: interrupted.\n"
+
+
+def test_a_retrieval_server_says_what_is_wrong_with_its_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "none.jsonl"
+    assert cli.main(["retrieval", "serve", "--corpus", str(missing)]) == 2
+    assert capsys.readouterr().err == (
+        f"retrieval server: environment 'search': there is no file {missing}.\n"
+    )
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["retrieval", "serve", "--prot", "1"])
+    assert "megatron-agent retrieval serve: error" in capsys.readouterr().err
