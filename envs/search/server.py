@@ -73,6 +73,12 @@ class RetrievalServer(ThreadingHTTPServer):
         self.token = token
         super().__init__((host, port), _Handler)
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away, or was cut off at its own deadline, is nothing to report."""
+        error = sys.exception()
+        level = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
+        _LOG.log(level, "connection of %s broke off", client_address, exc_info=error)
+
     @property
     def url(self) -> str:
         """Where it listens."""
@@ -93,6 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     server: RetrievalServer
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or an answer may wait for the other side's acknowledgement
     timeout = _IDLE_TIMEOUT_S  # or clients that went away would keep their threads
 
     def do_GET(self) -> None:
@@ -107,6 +114,9 @@ class _Handler(BaseHTTPRequestHandler):
         except _Refusal as refusal:
             self.close_connection = True  # its body may be unread
             self._answer(refusal.status, {"error": str(refusal)})
+        except Exception as error:  # a query that breaks the index must not look like a lost server
+            _LOG.exception("the search failed")
+            self._answer(500, {"error": f"the search failed: {type(error).__name__}: {error}"})
         else:
             self._answer(200, answer)
 

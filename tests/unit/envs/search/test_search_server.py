@@ -231,6 +231,35 @@ def test_answers_of_other_servers_are_read_or_refused(
             assert [passage.title for passage in client.search("x", 2)] == titles
 
 
+class _Broken(_Canned):
+    def search(self, query: str, num_results: int) -> list[tuple[Passage, float]]:
+        raise ZeroDivisionError("in the index")
+
+
+def test_a_search_that_fails_is_told_and_the_server_goes_on(caplog: pytest.LogCaptureFixture):
+    for server in run(RetrievalServer(_Broken(), port=0)):
+        client = RetrievalClient(server.url, deadline_s=5, token="")
+        for _ in range(2):
+            with pytest.raises(
+                RetrievalError, match=r"status 500: .*ZeroDivisionError: in the inde"
+            ):
+                client.search("x", 1)
+    assert "the search failed" in caplog.text
+
+
+def test_a_client_that_goes_away_is_nothing_to_report(
+    server: RetrievalServer, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+):
+    for error, is_reported in ((ConnectionResetError(), False), (ValueError(), True)):
+        try:
+            raise error
+        except (OSError, ValueError):
+            with caplog.at_level("INFO"):
+                server.handle_error(None, ("127.0.0.1", 1))
+        assert ("broke off" in caplog.text) is is_reported
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://host", "http://", "http:///retrieve"])
 def test_a_url_that_is_none_is_refused(options: dict[str, Any], url: str):
     with pytest.raises(ValueError, match=r"must look like http://127\.0\.0\.1:8000"):
