@@ -11,9 +11,9 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from megatron_agent.errors import ConfigError, MegatronAgentError
+from megatron_agent.env_cli.commands import add_env_commands, parse_option
+from megatron_agent.errors import MegatronAgentError
 
 EXIT_CHECK_FAILED = 1
 EXIT_USER_ERROR = 2
@@ -89,10 +89,7 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     tasks.set_defaults(command=_tasks)
 
-    env = commands.add_parser("env", help="environments")
-    env_commands = env.add_subparsers(required=True, metavar="COMMAND")
-    env_list = env_commands.add_parser("list", help="registered names, with their options")
-    env_list.set_defaults(command=_env_list)
+    add_env_commands(commands)
 
     credit = commands.add_parser("credit", help="advantages")
     credit_commands = credit.add_subparsers(required=True, metavar="COMMAND")
@@ -146,7 +143,7 @@ def _show(options: argparse.Namespace, _argv: Sequence[str]) -> int:
 
 
 def _tasks(options: argparse.Namespace, _argv: Sequence[str]) -> int:
-    env_options = dict(_parse_option(text) for text in options.option)
+    env_options = dict(parse_option(text) for text in options.option)
     from megatron_agent.tasks import generate_tasks, write_tasks
 
     tasks = generate_tasks(
@@ -157,34 +154,6 @@ def _tasks(options: argparse.Namespace, _argv: Sequence[str]) -> int:
         path = options.out / f"{split}.parquet"
         write_tasks(path, chosen)
         _say(f"{path}: {len(chosen)} tasks")
-    return 0
-
-
-def _parse_option(text: str) -> tuple[str, Any]:
-    import yaml
-
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise ConfigError("--option", "must be NAME=VALUE", text, "Write for example size=4.")
-    try:
-        return name, yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        remedy = "Write a plain value, for example size=4."
-        raise ConfigError("--option", "must have a value in YAML", text, remedy) from error
-
-
-def _env_list(_options: argparse.Namespace, _argv: Sequence[str]) -> int:
-    from envs.registry import EnvLoadError, env_names, load_env
-
-    for name in env_names():
-        try:
-            spec = load_env(name)
-        except EnvLoadError as error:
-            _say(f"{name}: cannot be loaded here ({error})")
-            continue
-        _say(f"{name}: {spec.description}")
-        for option, rule in spec.option_rules.items():
-            _say(f"  {option} = {rule.default!r}: {rule.rule}")
     return 0
 
 

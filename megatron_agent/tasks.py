@@ -42,6 +42,7 @@ __all__ = [
     "EVAL_SEEDS",
     "TRAIN_SEEDS",
     "EnvTask",
+    "draw_tasks",
     "generate_tasks",
     "list_tasks",
     "read_tasks",
@@ -156,6 +157,33 @@ def list_tasks(env: str, split: str, options: Mapping[str, Any] | None = None) -
     ]
 
 
+def draw_tasks(
+    env: str,
+    split: str,
+    num: int,
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+) -> list[EnvTask]:
+    """``num`` tasks of one split, the same that `generate_tasks` draws; of a fixed list no more
+    than there are. A fixed list may have other splits than ``train`` and ``eval``.
+
+    Raises:
+        TaskError: as for `generate_tasks`, or an unknown split.
+    """
+    spec = load_spec(env, "draw_tasks, field 'env'")
+    if split not in spec.splits:
+        raise TaskError(
+            f"draw_tasks, field 'split': must be one of {', '.join(spec.splits)} for environment "
+            f"{env!r}, got {split!r}."
+        )
+    if spec.task_list is None:
+        counts = {"num_train": 0, "num_eval": 0, f"num_{split}": num}
+        return generate_tasks(env, **counts, seed=seed, options=options)
+    tasks = list_tasks(env, split, options)
+    random.Random(f"{env}/{split}/{seed}").shuffle(tasks)
+    return tasks[:num]
+
+
 def write_tasks(path: str | os.PathLike[str], tasks: Sequence[EnvTask]) -> None:
     """Write a task file; it appears under its name only when complete.
 
@@ -202,15 +230,14 @@ def read_tasks(path: str | os.PathLike[str]) -> list[EnvTask]:
 def _listed_tasks(
     spec: EnvSpec, split: str, num: int, seed: int, options: Mapping[str, Any]
 ) -> list[EnvTask]:
-    tasks = list_tasks(spec.name, split, options) if num else []
+    tasks = draw_tasks(spec.name, split, num, seed, options) if num else []
     if len(tasks) < num:
         raise TaskError(
             f"generate_tasks, field 'num_{split}': must be <= {len(tasks)}, the number of {split} "
             f"tasks of environment {spec.name!r} with options {dict(options)!r}, got {num}. "
             f"Ask for fewer."
         )
-    random.Random(f"{spec.name}/{split}/{seed}").shuffle(tasks)
-    return tasks[:num]
+    return tasks
 
 
 def _split_of(start_key: str) -> str:

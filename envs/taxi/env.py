@@ -6,6 +6,7 @@ for the delivery. Driving against a wall is legal and goes nowhere.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -44,6 +45,11 @@ def start_key(seed: int, options: Mapping[str, Any]) -> str:
 def _starts() -> GymTaxi:
     # Building the rules takes milliseconds, and a task list asks for thousands of starts.
     return GymTaxi()
+
+
+@functools.cache
+def _rules(is_rainy: bool, fickle_passenger: bool) -> GymTaxi:
+    return GymTaxi(is_rainy=is_rainy, fickle_passenger=fickle_passenger)
 
 
 def _state_text(row: int, column: int, passenger: int, destination: int) -> str:
@@ -85,8 +91,10 @@ class TaxiEnv(GymTextEnv):
         return bool(self.options["fickle_passenger"])
 
     def make_gym(self, options: Mapping[str, Any]) -> GymTaxi:
-        """Gymnasium's class without its limit of 200 steps."""
-        return GymTaxi(**options)
+        """Gymnasium's class without its limit of 200 steps. All share one table of the rules, which
+        takes most of a megabyte and nobody writes to.
+        """
+        return copy.copy(_rules(options["is_rainy"], options["fickle_passenger"]))
 
     def observe(self) -> Observation:
         """Map, places in words, and the ways that no wall closes."""

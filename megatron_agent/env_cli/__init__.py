@@ -1,0 +1,1 @@
+"""``megatron-agent env ...``: list, check, play and evaluate environments without training."""
