@@ -28,6 +28,7 @@ def one_line(text: object) -> str:
         >>> one_line(" two\xa0 lines\n\x07")
         'two lines'
     """
-    if text is None:
-        return ""
-    return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
+    line = "" if text is None else str(text)
+    if not line.isprintable():  # looking at every character is slow, and hardly ever needed
+        line = "".join(c if c.isprintable() else " " for c in line)
+    return " ".join(line.split())

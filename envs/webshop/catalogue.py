@@ -5,15 +5,22 @@ Loaded once in a process and shared by all environments in it; nothing here chan
 
 from __future__ import annotations
 
-import difflib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from envs.bm25 import Bm25Index
 from envs.data import EnvDataError
-from envs.webshop.files import ShopFiles, find_files, read_mapping, read_records
+from envs.webshop.files import (
+    ShopFiles,
+    find_files,
+    find_prepared,
+    read_mapping,
+    read_records,
+)
 from envs.webshop.goals import Goal, draw_goal, make_goal, num_goals
+from envs.webshop.prepared import INDEX_FOLDER, PreparedProducts
 from envs.webshop.products import Product, is_usable, product_from_record
 
 _MAX_RESULTS = 50
@@ -27,8 +34,8 @@ class Catalogue:
     index: Bm25Index
     candidates: Sequence[Product]
     """The products that goals are made from; at least one."""
-    candidate_of: Mapping[str, Product]
-    """The same by their numbers."""
+    find_candidate: Callable[[str], Product | None]
+    """One of them by its ``asin``."""
     goal_kind: str
 
     def search(self, query: str) -> tuple[Product, ...]:
@@ -42,13 +49,11 @@ class Catalogue:
     def named_goal(self, name: str) -> Goal:
         """The goal of that name; raises ValueError when there is none."""
         asin, _, number = name.rpartition("-")
-        product = self.candidate_of.get(asin)
+        product = self.find_candidate(asin)
         if product is None or not number.isdecimal():
-            near = difflib.get_close_matches(asin, self.candidate_of, n=1)
-            hint = f" Did you mean {near[0]}-0?" if near else ""
             raise ValueError(
                 f"option 'goal' of environment 'webshop' must name a {self.goal_kind} goal, such "
-                f"as {self.candidates[0].asin}-0, got {name!r}.{hint}"
+                f"as {self.candidates[0].asin}-0, got {name!r}."
             )
         if int(number) >= num_goals(product, self.goal_kind):
             raise ValueError(
@@ -71,43 +76,71 @@ def load_catalogue(catalogue: str, goals: str, num_products: int, data_dir: str)
     Raises:
         EnvDataError: files that are missing, damaged, or without a goal of that kind.
     """
+    if catalogue == "full" and not num_products:
+        return _load_prepared(find_prepared(data_dir), goals)
     return _load(find_files(catalogue, data_dir, human=goals == "human"), goals, num_products)
 
 
 # One run uses one shop; two, when it evaluates on another one.
 @functools.lru_cache(maxsize=2)
 def _load(files: ShopFiles, goals: str, num_products: int) -> Catalogue:
-    products = _read_products(files, num_products)
+    products = list(iterate_products(files, num_products))
     candidates = [product for product in products if num_goals(product, goals)]
-    if not candidates:
-        raise EnvDataError(
-            f"webshop: {files.products} must have products with {goals} goals, and none of its "
-            f"{len(products)} has one. Use another catalogue, more products, or other goals."
-        )
+    _require_candidates(candidates, products, goals, files.products)
     return Catalogue(
         products=products,
         index=Bm25Index(product.index_text() for product in products),
         candidates=candidates,
-        candidate_of={product.asin: product for product in candidates},
+        find_candidate={product.asin: product for product in candidates}.get,
         goal_kind=goals,
     )
 
 
-def _read_products(files: ShopFiles, num_products: int) -> list[Product]:
+@functools.lru_cache(maxsize=2)
+def _load_prepared(folder: Path, goals: str) -> Catalogue:
+    products = PreparedProducts(folder)
+    candidates = products.with_goals(goals)
+    _require_candidates(candidates, products, goals, folder)
+    return Catalogue(
+        products=products,
+        index=Bm25Index.load(folder / INDEX_FOLDER),
+        candidates=candidates,
+        find_candidate=candidates.find,
+        goal_kind=goals,
+    )
+
+
+def _require_candidates(
+    candidates: Sequence[Product], products: Sequence[Product], goals: str, place: Path
+) -> None:
+    if not candidates:
+        raise EnvDataError(
+            f"webshop: {place} must have products with {goals} goals, and none of its "
+            f"{len(products)} has one. Use another catalogue, more products, or other goals."
+        )
+
+
+def iterate_products(files: ShopFiles, num_products: int = 0) -> Iterator[Product]:
+    """The products of the official files, each once; 0 for all.
+
+    Raises:
+        EnvDataError: files that are damaged.
+    """
     synthetic = read_mapping(files.synthetic)
     human = read_mapping(files.human) if files.human else {}
-    products: dict[str, Product] = {}
+    seen: set[str] = set()
     for number, record in enumerate(read_records(files.products)):
         if num_products and number >= num_products:
             break
         try:
-            if not is_usable(record) or record["asin"] in products:
+            if not is_usable(record) or record["asin"] in seen:
                 continue
             asin = record["asin"]
-            products[asin] = product_from_record(record, synthetic.get(asin), human.get(asin, ()))
+            product = product_from_record(record, synthetic.get(asin), human.get(asin, ()))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise EnvDataError(
                 f"{files.products}: record {number} is not a product of WebShop "
                 f"({type(error).__name__}: {error}). Download the file again."
             ) from error
-    return list(products.values())
+        seen.add(asin)
+        yield product

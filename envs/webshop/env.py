@@ -18,7 +18,7 @@ from envs.data import DATA_OPTION
 from envs.options import Option, is_int, resolve_options
 from envs.webshop.actions import MAX_QUERY_CHARS, argument_of, read_action
 from envs.webshop.catalogue import Catalogue, load_catalogue
-from envs.webshop.files import find_files
+from envs.webshop.files import find_files, find_prepared
 from envs.webshop.goals import Goal, listed_goals
 from envs.webshop.pages import BUY_NOW, SEARCH_PAGE, Place, clickables, follow, render
 from envs.webshop.reward import score_purchase
@@ -74,7 +74,10 @@ def task_list(split: str, options: Mapping[str, Any]) -> list[TaskStart]:
 def check_data(options: Mapping[str, Any]) -> None:
     """Raise `envs.data.EnvDataError` unless the files are there."""
     resolved = resolve_options(NAME, OPTION_RULES, options)
-    find_files(resolved["catalogue"], resolved["data_dir"], human=resolved["goals"] == "human")
+    if resolved["catalogue"] == "full" and not resolved["num_products"]:
+        find_prepared(resolved["data_dir"])
+    else:
+        find_files(resolved["catalogue"], resolved["data_dir"], human=resolved["goals"] == "human")
 
 
 def start_key(seed: int, options: Mapping[str, Any]) -> str:

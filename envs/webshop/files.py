@@ -5,8 +5,9 @@ Looked for, in the folders of `envs.data` and, in each, below ``webshop/`` first
 - ``catalogue: small``: ``items_shuffle_1000.json`` with ``items_ins_v2_1000.json`` (official), or
   ``webshop_products_1000.jsonl.xz`` with ``webshop_items_ins_v2_1000.json`` (packed, one product a
   line);
-- ``catalogue: full``: ``items_shuffle.json`` with ``items_ins_v2.json``;
-- with either: ``items_human_ins.json``, for ``goals: human``.
+- ``catalogue: full``: ``webshop_prepared/``, made once by `envs.webshop.prepare`; or, for the
+  first ``num_products`` of them, ``items_shuffle.json`` with ``items_ins_v2.json``;
+- with each: ``items_human_ins.json``, for ``goals: human``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from typing import Any, TextIO
 from envs.data import EnvDataError, find_data
 
 HUMAN_FILE = "items_human_ins.json"
+PREPARED_FOLDER = "webshop_prepared"
+PREPARED_MARK = "shop.json"
+"""Written last; a folder with it is complete."""
 _CHUNK_CHARS = 1 << 20
 
 # The ids are those in the set-up script of WebShop's own repository.
@@ -88,6 +92,30 @@ def find_files(catalogue: str, data_dir: str, *, human: bool = False) -> ShopFil
                     synthetic=folder / synthetic,
                     human=folder / HUMAN_FILE if human else None,
                 )
+    assert first_error is not None
+    raise first_error
+
+
+def find_prepared(data_dir: str) -> Path:
+    """The folder that `envs.webshop.prepare` made of the full catalogue.
+
+    Raises:
+        EnvDataError: there is none; the message names the commands that make it.
+    """
+    first_error: EnvDataError | None = None
+    for subfolder in ("webshop", "."):
+        try:
+            folder = find_data(
+                "webshop",
+                data_dir,
+                needs=(f"{PREPARED_FOLDER}/{PREPARED_MARK}",),
+                command=f"{download_command('full')} && python -m envs.webshop.prepare .",
+                subfolder=subfolder,
+            )
+        except EnvDataError as error:
+            first_error = first_error or error
+        else:
+            return folder / PREPARED_FOLDER
     assert first_error is not None
     raise first_error
 

@@ -64,10 +64,23 @@ class Product:
         return "\n".join([self.title, *self.features, self.description]).lower()
 
 
+def product_from_json(fields: Mapping[str, Any]) -> Product:
+    """The product whose ``dataclasses.asdict`` went through JSON."""
+    values = {name: _as_tuple(value) for name, value in fields.items()}
+    values["options"] = {name: tuple(listed) for name, listed in fields["options"].items()}
+    values["human_goals"] = tuple(
+        HumanGoal(**{name: _as_tuple(value) for name, value in goal.items()})
+        for goal in fields["human_goals"]
+    )
+    return Product(**values)
+
+
 def is_usable(record: Mapping[str, Any]) -> bool:
     """Whether the record has a proper product number; the official file has a few without."""
     asin = record.get("asin")
-    return isinstance(asin, str) and asin != "nan" and 0 < len(asin) <= _MAX_ASIN_CHARS
+    if not isinstance(asin, str) or not asin.isascii():
+        return False
+    return asin != "nan" and 0 < len(asin) <= _MAX_ASIN_CHARS
 
 
 def product_from_record(
@@ -113,6 +126,10 @@ def product_from_record(
             if entry["instruction_attributes"]
         ),
     )
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _features(given: Any) -> tuple[str, ...]:

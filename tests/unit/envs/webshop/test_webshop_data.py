@@ -12,8 +12,9 @@ import pytest
 
 from envs.data import EnvDataError
 from envs.webshop.catalogue import load_catalogue
-from envs.webshop.env import WebShopEnv, check_data
+from envs.webshop.env import SPLITS, WebShopEnv, check_data, task_list
 from envs.webshop.files import find_files, iterate_array, read_mapping, read_records
+from envs.webshop.prepare import main
 from envs.webshop.products import Product
 
 pytestmark = pytest.mark.unit
@@ -73,9 +74,50 @@ def test_a_shop_is_loaded_once_in_a_process(shop_folder: Path):
     assert load_catalogue("small", "synthetic", 0, str(shop_folder)) is one
 
 
-def test_the_full_files_and_a_part_of_them_are_read(shop_folder: Path):
-    assert len(load_catalogue("full", "synthetic", 0, str(shop_folder)).products) == 2
+def test_a_part_of_the_full_file_is_read_as_it_is(shop_folder: Path):
+    assert len(load_catalogue("full", "synthetic", 3, str(shop_folder)).products) == 2
     assert len(load_catalogue("full", "synthetic", 1, str(shop_folder)).products) == 1
+
+
+@pytest.mark.parametrize("goals", ["synthetic", "human"])
+def test_the_prepared_catalogue_is_the_same_shop(shop_folder: Path, goals: str):
+    if goals == "synthetic":
+        (shop_folder / "items_human_ins.json").unlink()
+    assert main([str(shop_folder)]) == 0
+    prepared = load_catalogue("full", goals, 0, str(shop_folder))
+    in_memory = load_catalogue("full", goals, 1000, str(shop_folder))
+    assert list(prepared.products) == in_memory.products
+    assert list(prepared.candidates) == in_memory.candidates
+    assert prepared.products[-1] == in_memory.products[-1]
+    assert list(prepared.products[1:]) == in_memory.products[1:]
+    for query in ("cotton shirt", "lamp", "zzz"):
+        assert prepared.search(query) == in_memory.search(query)
+    for seed in range(10):
+        assert prepared.draw_goal(seed) == in_memory.draw_goal(seed)
+    name = prepared.draw_goal(0).name
+    assert prepared.named_goal(name) == in_memory.named_goal(name)
+    with pytest.raises(ValueError, match="must name a"):
+        prepared.named_goal("b0blouse00-0")
+    options = {"catalogue": "full", "data_dir": str(shop_folder), "goals": goals}
+    check_data(options)
+    assert {start.name for split in SPLITS for start in task_list(split, options)}
+
+
+def test_the_full_catalogue_wants_to_be_prepared(shop_folder: Path):
+    options = {"catalogue": "full", "data_dir": str(shop_folder)}
+    for ask in (check_data, lambda options: WebShopEnv().reset(seed=0, options=options)):
+        with pytest.raises(EnvDataError, match=r"&& python -m envs\.webshop\.prepare \."):
+            ask(options)
+
+
+def test_a_failed_preparation_leaves_nothing_behind(
+    shop_folder: Path, capsys: pytest.CaptureFixture[str]
+):
+    (shop_folder / "items_shuffle.json").write_text("[]", encoding="utf-8")
+    assert main([str(shop_folder)]) == 2
+    assert "It has no products." in capsys.readouterr().err
+    assert [path for path in shop_folder.iterdir() if path.is_dir()] == []
+    assert main([str(shop_folder / "none")]) == 2
 
 
 def test_files_are_found_below_the_data_folder_of_the_tests(
@@ -94,7 +136,7 @@ def test_missing_files_are_an_error_that_says_how_to_get_them(
     monkeypatch.delenv("MEGATRON_AGENT_DATA", raising=False)
     with pytest.raises(EnvDataError, match="gdown 1EgHdxQ_"):
         WebShopEnv().reset(seed=0)
-    with pytest.raises(EnvDataError, match=r"has no items_shuffle\.json"):
+    with pytest.raises(EnvDataError, match="has no webshop_prepared"):
         check_data({"catalogue": "full", "data_dir": str(tmp_path)})
 
 
@@ -108,7 +150,7 @@ def test_human_goals_need_their_file(shop_folder: Path):
 def test_products_without_goals_are_an_error(shop_folder: Path):
     (shop_folder / "items_ins_v2.json").write_text("{}", encoding="utf-8")
     with pytest.raises(EnvDataError, match=r"none of its 2 has one\. Use another catalogue"):
-        load_catalogue("full", "synthetic", 0, str(shop_folder))
+        load_catalogue("full", "synthetic", 1000, str(shop_folder))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +164,7 @@ def test_products_without_goals_are_an_error(shop_folder: Path):
 def test_a_damaged_products_file_is_named(shop_folder: Path, content: str, message: str):
     (shop_folder / "items_shuffle.json").write_text(content, encoding="utf-8")
     with pytest.raises(EnvDataError, match=message) as error:
-        load_catalogue("full", "synthetic", 0, str(shop_folder))
+        load_catalogue("full", "synthetic", 1000, str(shop_folder))
     assert "items_shuffle.json" in str(error.value)
 
 

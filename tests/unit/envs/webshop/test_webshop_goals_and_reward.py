@@ -100,7 +100,7 @@ def test_the_start_key_is_the_product(options: dict[str, Any]):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("b0shirt002-0", "must name a synthetic goal, .* Did you mean b0shirt001-0"),
+        ("b0shirt002-0", "must name a synthetic goal, such as b0shirt001-0, got 'b0shirt002-0'"),
         ("b0shirt001-x", "must name a synthetic goal"),
         ("zzz", "got 'zzz'."),
         ("b0shirt001-4", "has the synthetic goals 0 to 3, got 'b0shirt001-4'"),
