@@ -31,7 +31,11 @@ from megatron_agent.backend.env_workers import RolloutResources
 from megatron_agent.errors import GenerationError, GroupStartError
 from megatron_agent.rollout.episode import run_episode
 from megatron_agent.rollout.memory import load_memory
-from megatron_agent.rollout.rescoring import episode_facts, rescored
+from megatron_agent.rollout.rescoring import (
+    episode_facts,
+    rescored,
+    with_overlong_penalty,
+)
 from megatron_agent.rollout.samples import episode_to_samples
 from megatron_agent.tasks import EnvTask, task_from_extra_info
 from megatron_agent.types import AGENT_NAME, Episode, Generation, StepSample, Turn
@@ -119,13 +123,28 @@ class GymStepsAgentLoop(AgentLoopBase):
         )
 
     async def _rescore(self, episode: Episode, row: Mapping[str, Any]) -> Episode:
-        """The episode with the rewards of ``reward.custom_reward_function``, if there is one.
+        """The episode with the rewards of ``reward.custom_reward_function``, if there is one, and
+        with the punishment for over-long responses, if that is asked for.
 
         A failed episode is rescored too: the function sees the failure, and judges.
         """
-        function = RolloutResources.reward_function(self.config)
-        if function is None or not episode.turns_T:
+        if not episode.turns_T:
             return episode  # no step, no reward
+        episode = await self._judged(episode, row)
+        penalty = self.config.algorithm.overlong_penalty
+        if penalty.coef == 0:
+            return episode
+        return with_overlong_penalty(
+            episode,
+            max_length=int(self.rollout_config.response_length),
+            buffer_length=int(penalty.buffer_length),
+            coef=float(penalty.coef),
+        )
+
+    async def _judged(self, episode: Episode, row: Mapping[str, Any]) -> Episode:
+        function = RolloutResources.reward_function(self.config)
+        if function is None:
+            return episode
         arguments = {
             "data_source": row["data_source"],
             "solution_str": episode.turns_T[-1].generation.text,

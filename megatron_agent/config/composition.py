@@ -127,6 +127,7 @@ def _compose(root: str, lines: Sequence[str]) -> DictConfig:
 def _compose_once(root: str, lines: tuple[str, ...]) -> DictConfig:
     OmegaConf.register_new_resolver("product", _product, replace=True)
     OmegaConf.register_new_resolver("sum", _sum, replace=True)
+    OmegaConf.register_new_resolver("div_up", _div_up, replace=True)
     _start_hydra_without_plugins()
     GlobalHydra.instance().clear()
     search_path = f"hydra.searchpath=[file://{verl_config_dir()}]"
@@ -157,6 +158,11 @@ def _start_hydra_without_plugins() -> None:
 def _product(*factors: Any) -> int:
     """``${product:2,3}``; a factor that is no integer is reported by the check of its own key."""
     return math.prod(factor for factor in factors if isinstance(factor, int))
+
+
+def _div_up(number: Any, divisor: int) -> int:
+    """``${div_up:16,5}`` is 4; 1 where there is no integer to divide."""
+    return math.ceil(number / divisor) if isinstance(number, int) else 1
 
 
 def _sum(*terms: Any) -> int:

@@ -135,6 +135,16 @@ class EpisodeRewardSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OverlongPenaltySettings:
+    """Keys below ``algorithm.overlong_penalty``."""
+
+    coef: float = ruled(at_least=0, remedy="The penalty is subtracted: give its size.")
+    """Cost of a response of full length, in units of the reward; 0 is off."""
+    buffer_length: int = ruled(at_least=1)
+    """Tokens before the limit over which the cost grows."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PenaltySettings:
     """What an action costs that the environment did not accept."""
 
@@ -174,6 +184,7 @@ class AlgorithmSettings:
     row_weights: str = ruled(one_of=("token_mean", "trajectory", "step"))
     """How rows weigh in the loss: see `megatron_agent.credit.row_weights`."""
     episode_reward: EpisodeRewardSettings
+    overlong_penalty: OverlongPenaltySettings
     gigpo: GigpoSettings
     hgpo: HgpoSettings
 

@@ -14,7 +14,7 @@ from megatron_agent.config.rules.batches import check_batches
 from megatron_agent.config.rules.environment import check_environment
 from megatron_agent.config.rules.layout import check_ranks
 from megatron_agent.config.rules.model_folder import check_model
-from megatron_agent.config.rules.reward import check_reward
+from megatron_agent.config.rules.reward import check_overlong_penalty, check_reward
 from megatron_agent.config.rules.sampling import check_sampling
 from megatron_agent.config.rules.tasks import check_tasks
 from megatron_agent.config.rules.trainer import check_trainer
@@ -33,6 +33,7 @@ RULES = (
     check_trainer,
     check_sampling,
     check_reward,
+    check_overlong_penalty,
 )
 
 

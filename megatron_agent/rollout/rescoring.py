@@ -1,6 +1,6 @@
-"""A user's own reward for a finished episode: what the function sees, and what its answer changes.
+"""Rewards that do not come from the environment: a user's own function, punishment for length.
 
-The signature is that of verl's custom reward functions, called once per episode::
+The function's signature is that of verl's custom reward functions, called once per episode::
 
     def compute_score(data_source, solution_str, ground_truth, extra_info):
         steps = extra_info["episode"]["steps"]
@@ -85,6 +85,40 @@ def rescored(episode: Episode, answer: object) -> Episode:
     last = changed[-1]
     changed[-1] = dataclasses.replace(last, info={**last.info, **extra})
     return dataclasses.replace(episode, turns_T=tuple(changed))
+
+
+def with_overlong_penalty(
+    episode: Episode, *, max_length: int, buffer_length: int, coef: float
+) -> Episode:
+    """The episode with soft over-long punishment (DAPO, arXiv 2503.14476, Eq. 13) on each step.
+
+    A response of up to ``max_length - buffer_length`` tokens costs nothing; from there the step's
+    reward falls linearly, by ``coef`` at ``max_length``. In DAPO a response is the whole sample;
+    here each step has its own, so each step pays for its own.
+
+    Args:
+        episode: rewarded by the environment or by a reward function.
+        max_length: tokens a response may have (``data.max_response_length``).
+        buffer_length: tokens over which the punishment grows, in [1, max_length].
+        coef: full size, in units of the reward.
+
+    Example:
+        With 100 tokens, a buffer of 20 and coef 1, 90 tokens are half way into the buffer: -0.5.
+    """
+    free_length = max_length - buffer_length
+    return dataclasses.replace(
+        episode,
+        turns_T=tuple(
+            dataclasses.replace(
+                turn,
+                reward=turn.reward - coef * over / buffer_length,
+                info={"env_reward": turn.reward, **turn.info},
+            )
+            if (over := len(turn.generation.token_ids_L) - free_length) > 0
+            else turn
+            for turn in episode.turns_T
+        ),
+    )
 
 
 def _rewards(answer: object, env_reward_T: Sequence[float]) -> tuple[list[float], dict[str, Any]]:

@@ -26,10 +26,16 @@ def agent_loop(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     loop = object.__new__(GymStepsAgentLoop)
     loop.config = OmegaConf.create(
-        {"algorithm": {"gigpo": {"enable_similarity": False}}, "reward": {}}
+        {
+            "algorithm": {
+                "gigpo": {"enable_similarity": False},
+                "overlong_penalty": {"coef": 0.0, "buffer_length": 2},
+            },
+            "reward": {},
+        }
     )
     loop.tokenizer = SimpleNamespace(eos_token_id=7)
-    loop.rollout_config = SimpleNamespace(calculate_log_probs=True)
+    loop.rollout_config = SimpleNamespace(calculate_log_probs=True, response_length=2)
 
     async def play(task: Any, uid: str, session_id: int, _: Any) -> Episode:
         return Episode(
@@ -149,6 +155,10 @@ def test_verls_custom_reward_function_sees_the_episode(
     assert output.extra_fields["fatal"] == ""
     assert output.reward_score == 7.0
     assert output.extra_fields["step_reward"] == output.extra_fields["episode_return"] == 7.0
+
+    agent_loop.config.algorithm.overlong_penalty.coef = 1.0
+    # One token of two: half way into the buffer.
+    assert run(agent_loop).reward_score == 6.5
 
 
 def test_the_text_of_an_anchor_travels_only_for_similarity(

@@ -42,6 +42,8 @@ def test_every_credit_method_moves_the_policy(training_run: MakeRun, reward_func
         "algorithm.row_weights=trajectory",
         # DAPO's loss: clipped higher than low, every token the same weight.
         "actor_rollout_ref.actor.clip_ratio_high=0.28",
+        "algorithm.overlong_penalty.coef=0.5",
+        "algorithm.overlong_penalty.buffer_length=8",
         "actor_rollout_ref.actor.loss_agg_mode=token-mean",
         script="tests/stack/credit_methods_job.py",
         arguments=(",".join(methods),),
@@ -58,7 +60,11 @@ def test_every_credit_method_moves_the_policy(training_run: MakeRun, reward_func
     # The function's rewards are the ones that count, and the environment's are kept.
     played = [e for e in run.episodes() if e["turns"]]
     for episode in played:
-        rewards = [len(turn["response"]) / 100 for turn in episode["turns"]]
+        # 16 tokens are allowed, the last 8 cost.
+        rewards = [
+            len(turn["response"]) / 100 - 0.5 * max(0, turn["num_response_tokens"] - 8) / 8
+            for turn in episode["turns"]
+        ]
         assert [turn["reward"] for turn in episode["turns"]] == pytest.approx(rewards)
         assert episode["turns"][-1]["info"]["judge"] == "length"
 

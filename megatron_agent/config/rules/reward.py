@@ -10,6 +10,22 @@ from megatron_agent.config.values import ConfigValues
 PATH_KEY = "reward.custom_reward_function.path"
 
 
+def check_overlong_penalty(values: ConfigValues, findings: Findings) -> None:
+    """The buffer is a part of the allowed length."""
+    key = "algorithm.overlong_penalty.buffer_length"
+    buffer_length = values.integer(key)
+    max_length = values.integer("data.max_response_length")
+    if not values.number("algorithm.overlong_penalty.coef"):
+        return
+    if buffer_length is not None and max_length is not None and buffer_length > max_length:
+        findings.problem(
+            key,
+            f"must be at most data.max_response_length ({max_length})",
+            buffer_length,
+            f"Use {max(1, max_length // 5)}.",
+        )
+
+
 def check_reward(values: ConfigValues, findings: Findings) -> None:
     """The file is there. What is in it is loaded where it runs."""
     path = values.get(PATH_KEY)

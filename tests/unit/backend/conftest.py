@@ -18,6 +18,7 @@ from megatron_agent.config.settings import (
     GigpoSettings,
     GroupSettings,
     HgpoSettings,
+    OverlongPenaltySettings,
     PenaltySettings,
     RunSettings,
     TaskSettings,
@@ -64,6 +65,7 @@ def make_settings() -> MakeSettings:
                 filter_at_bound="train",
                 row_weights=row_weights,
                 episode_reward=EpisodeRewardSettings(normalize_by_length=False),
+                overlong_penalty=OverlongPenaltySettings(coef=0.0, buffer_length=1),
                 gigpo=GigpoSettings(
                     step_advantage_w=1.0,
                     episode_advantage_w=1.0,

@@ -295,3 +295,12 @@ def test_a_reward_function_must_be_a_file(problems_of: Messages, tmp_path: Path)
     (tmp_path / "reward.py").write_text("")
     assert problems_of(f"{key}={tmp_path}/reward.py") == []
     assert problems_of(f"{key}='pkg://my_package.rewards'") == []
+
+
+def test_the_overlong_buffer_is_a_part_of_the_allowed_length(problems_of: Messages) -> None:
+    key = "algorithm.overlong_penalty.buffer_length"
+    found = problems_of(
+        "data.max_response_length=16", "algorithm.overlong_penalty.coef=1", f"{key}=17"
+    )
+    assert_one(found, rf"{key} must be at most data.max_response_length \(16\), got 17. Use 3.")
+    assert problems_of("algorithm.overlong_penalty.coef=1") == []

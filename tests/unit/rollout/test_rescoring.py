@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
 from megatron_agent.errors import RewardError
-from megatron_agent.rollout.rescoring import episode_facts, rescored
+from megatron_agent.rollout.rescoring import episode_facts, rescored, with_overlong_penalty
 from megatron_agent.types import Episode, Generation, Turn
 
 pytestmark = pytest.mark.unit
@@ -85,3 +86,23 @@ def test_an_episode_without_steps_stays_as_it_is():
 def test_an_answer_that_is_no_reward_is_refused(answer: Any, message: str) -> None:
     with pytest.raises(RewardError, match=message):
         rescored(episode(0.0, 1.0), answer)
+
+
+def test_only_what_reaches_into_the_buffer_costs() -> None:
+    played = episode(0.0, 1.0, 0.0)
+    lengths = (80, 90, 100)
+    turns = [
+        dataclasses.replace(
+            turn, generation=Generation(token_ids_L=(1,) * length, log_probs_L=None, text="")
+        )
+        for turn, length in zip(played.turns_T, lengths, strict=True)
+    ]
+    changed = with_overlong_penalty(
+        dataclasses.replace(played, turns_T=tuple(turns)),
+        max_length=100,
+        buffer_length=20,
+        coef=1.0,
+    )
+    assert rewards_of(changed) == [0.0, 0.5, -1.0]
+    assert "env_reward" not in changed.turns_T[0].info
+    assert changed.turns_T[1].info["env_reward"] == 1.0
