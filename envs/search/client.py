@@ -46,14 +46,15 @@ class RetrievalClient:
     """
 
     def __init__(self, url: str, *, deadline_s: float, token: str | None = None) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not is_server_url(url):
             raise ValueError(
                 f"the address of a retrieval server must look like http://127.0.0.1:8000, "
                 f"got {url!r}."
             )
+        parts = urlsplit(url)
         self._url = url
-        self._host, self._port, self._is_https = parts.hostname, parts.port, parts.scheme == "https"
+        self._host, self._port = parts.hostname or "", parts.port
+        self._is_https = parts.scheme == "https"
         self._path = parts.path if parts.path.strip("/") else "/retrieve"
         self._deadline_s = deadline_s
         self._token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
@@ -111,6 +112,20 @@ class RetrievalClient:
             f"retrieval serve`, or correct env.options.url or {URL_VARIABLE}; a slow one may "
             f"need a larger env.options.deadline_s."
         )
+
+
+def is_server_url(url: str) -> bool:
+    """Whether ``url`` can be the address of a server.
+
+    Example:
+        >>> is_server_url("https://search.example:8000/retrieve"), is_server_url("localhost:8000")
+        (True, False)
+    """
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # such as a port that is no number
+        return False
 
 
 def _allow_until(connection_socket: socket.socket | None, ends_s: float) -> None:

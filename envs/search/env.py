@@ -20,7 +20,7 @@ from envs.data import DATA_OPTION
 from envs.options import Option, is_int, is_number, resolve_options
 from envs.search.actions import MAX_CHARS, format_action, read_action
 from envs.search.answers import exact_match, f1_score
-from envs.search.client import URL_VARIABLE, RetrievalClient
+from envs.search.client import URL_VARIABLE, RetrievalClient, is_server_url
 from envs.search.passages import Passage
 from envs.search.questions import (
     CORPUS_FILES,
@@ -57,8 +57,8 @@ OPTION_RULES: Mapping[str, Option] = {
     ),
     "url": Option(
         default="",
-        rule=f"the address of a retrieval server, or empty for ${URL_VARIABLE} or none",
-        allows=_is_text,
+        rule="like http://127.0.0.1:8000 (a retrieval server), or empty",
+        allows=lambda value: _is_text(value) and (not value or is_server_url(value)),
     ),
     "deadline_s": Option(
         default=10.0,

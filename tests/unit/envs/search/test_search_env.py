@@ -146,7 +146,7 @@ def test_an_unknown_question_is_refused(options: dict[str, Any]):
         ("topk", 0, "from 1 to 20"),
         ("reward", "em", "exact_match or f1"),
         ("deadline_s", 0, "above 0"),
-        ("url", None, "address of a retrieval server"),
+        ("url", None, "a retrieval server"),
     ],
 )
 def test_a_bad_option_is_refused(options: dict[str, Any], name: str, value: Any, message: str):

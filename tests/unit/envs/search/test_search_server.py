@@ -260,10 +260,17 @@ def test_a_client_that_goes_away_is_nothing_to_report(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://host", "http://", "http:///retrieve"])
-def test_a_url_that_is_none_is_refused(options: dict[str, Any], url: str):
-    with pytest.raises(ValueError, match=r"must look like http://127\.0\.0\.1:8000"):
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8000", "ftp://host", "http://", "http:///retrieve", "http://host:port"]
+)
+def test_a_url_that_is_none_is_refused(
+    options: dict[str, Any], url: str, monkeypatch: pytest.MonkeyPatch
+):
+    with pytest.raises(ValueError, match=r"option 'url' .* must be like http://127\.0\.0\.1:8000"):
         SearchEnv().reset(seed=0, options={**options, "url": url})
+    monkeypatch.setenv("MEGATRON_AGENT_RETRIEVAL_URL", url)
+    with pytest.raises(ValueError, match=r"must look like http://127\.0\.0\.1:8000"):
+        SearchEnv().reset(seed=0, options=options)
 
 
 def test_the_program_tells_what_is_wrong_with_its_options(
