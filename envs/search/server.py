@@ -114,6 +114,8 @@ class _Handler(BaseHTTPRequestHandler):
         except _Refusal as refusal:
             self.close_connection = True  # its body may be unread
             self._answer(refusal.status, {"error": str(refusal)})
+        except OSError:  # of the connection: `handle_error` knows what to do
+            raise
         except Exception as error:  # a query that breaks the index must not look like a lost server
             _LOG.exception("the search failed")
             self._answer(500, {"error": f"the search failed: {type(error).__name__}: {error}"})
