@@ -95,7 +95,7 @@ def group_lines(parsed: Sequence[Override], findings: Findings) -> list[str]:
             continue
         remedy = _did_you_mean(str(choice), options) or f"The files are configs/{group}/*.yaml."
         if group == "env":
-            remedy += " To choose an environment without a file of its own, set env.env_name."
+            remedy += " For an environment without a file: env=custom env.env_name=NAME."
         findings.problem(group, f"must be one of {', '.join(options)}", choice, remedy)
     return lines
 
