@@ -1,4 +1,6 @@
-"""Four passages and three questions, in the formats of the files that people have."""
+"""Four passages and three questions, in the formats of the files that people have. The hash of its
+id puts q4 into `eval`, the others into `train`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ QUESTIONS = [
         "type": "bridge",
     },
     {"id": "q2", "question": "Is a bakery\ta sea?", "answer": "no", "support": ["Bakery"]},
-    {"id": "q3", "question": "How deep is the Grey Sea?", "answer": "300 m", "support": []},
+    {"id": "q4", "question": "How deep is the Grey Sea?", "answer": "300 m", "support": []},
 ]
 
 

@@ -120,7 +120,7 @@ def test_step_without_an_episode_is_the_callers_mistake():
 
 def test_questions_are_split_and_each_starts_by_its_id(options: dict[str, Any]):
     starts = {split: task_list(split, options) for split in ("train", "eval")}
-    assert sorted(start.name for split in starts for start in starts[split]) == ["q1", "q2", "q3"]
+    assert sorted(start.name for split in starts for start in starts[split]) == ["q1", "q2", "q4"]
     for split in starts:
         for start in starts[split]:
             env = SearchEnv()
@@ -132,7 +132,7 @@ def test_questions_are_split_and_each_starts_by_its_id(options: dict[str, Any]):
 
 def test_seeds_draw_questions(options: dict[str, Any]):
     keys = {start_key(seed, {**options, "question": ""}) for seed in range(30)}
-    assert keys == {"q1", "q2", "q3"}
+    assert keys == {"q1", "q2", "q4"}
 
 
 def test_an_unknown_question_is_refused(options: dict[str, Any]):

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from envs.checker import check_env
+from envs.registry import load_env
 from envs.search import server as server_module
 from envs.search.client import RetrievalClient, RetrievalError
 from envs.search.env import SearchEnv
@@ -155,6 +157,15 @@ def test_the_environment_plays_the_same_with_a_server(
     assert observations(url=f"{server.url}/retrieve") == local
     monkeypatch.setenv("MEGATRON_AGENT_RETRIEVAL_URL", server.url)
     assert observations() == local
+
+
+def test_with_a_server_the_environment_keeps_the_contract(
+    server: RetrievalServer, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("MEGATRON_AGENT_DATA", options["data_dir"])  # for the corpus
+    check_env(
+        load_env("search"), seeds=(0,), options={**options, "question": "", "url": server.url}
+    )
 
 
 def test_a_server_that_is_not_there_is_an_error_with_its_name(options: dict[str, Any]):

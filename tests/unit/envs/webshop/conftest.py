@@ -1,4 +1,6 @@
-"""A shop of a dozen products, in the format of the official files."""
+"""A shop of a dozen products, in the format of the official files. The hash of its number puts the
+lamp into `eval`, the shirt into `train`.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ SHIRT = {
     "query": "Shirts",
 }
 LAMP = {
-    "asin": "B00000LAMP",
+    "asin": "B0000LAMP1",
     "name": "Brass Desk Lamp",
     "full_description": "x" * 3000,
     "pricing": "",
@@ -53,7 +55,7 @@ SYNTHETIC = {
         "instruction": "Find me a machine wash shirt.",
         "instruction_attributes": ["machine wash"],
     },
-    "B00000LAMP": {
+    "B0000LAMP1": {
         "attributes": ["dimmable"],
         "instruction": "Find me a dimmable lamp",
         "instruction_attributes": ["dimmable"],
@@ -68,7 +70,10 @@ HUMAN = {
             "instruction_options": ["red | white"],
         },
         {"instruction": "?", "instruction_attributes": [], "instruction_options": []},
-    ]
+    ],
+    "B0000LAMP1": [
+        {"instruction": "a lamp", "instruction_attributes": ["dimmable"], "instruction_options": []}
+    ],
 }
 
 
@@ -100,4 +105,4 @@ def shirt() -> Product:
 
 @pytest.fixture
 def lamp() -> Product:
-    return product_from_record(LAMP, SYNTHETIC["B00000LAMP"])
+    return product_from_record(LAMP, SYNTHETIC["B0000LAMP1"])
