@@ -34,6 +34,7 @@ __all__ = [
 ENTRY_POINT_GROUP = "megatron_agent.envs"
 
 _BUILT_IN: Mapping[str, str] = {
+    "alfworld": "envs.alfworld.spec:SPEC",
     "babyai": "envs.babyai:SPEC",
     "blackjack": "envs.blackjack:SPEC",
     "cliffwalking": "envs.cliffwalking:SPEC",
