@@ -254,7 +254,8 @@ def check_other_process(spec: EnvSpec, seed: int, options: Mapping[str, Any]) ->
     )
     require(
         there.returncode == 0,
-        f"{spec.name}: playing in another process failed: {there.stderr.strip()[-500:]}",
+        f"{spec.name}: playing in another process failed. An environment that is not registered is "
+        f"checked as load_env('package.module:SPEC'). {there.stderr.strip()[-500:]}",
     )
     require(
         there.stdout.strip() == here,
