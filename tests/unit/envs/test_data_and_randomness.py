@@ -57,9 +57,7 @@ def test_missing_data_name_places_command_and_key(tmp_path: Path, monkeypatch: p
     with pytest.raises(EnvDataError, match=r"no folder was named .*Get them with: shop-get; then"):
         find()
     monkeypatch.setenv("SHOP_DATA", str(tmp_path))
-    with pytest.raises(
-        EnvDataError, match=r"\(\$SHOP_DATA\) has no items.json.*env.options"
-    ):
+    with pytest.raises(EnvDataError, match=r"\(\$SHOP_DATA\) has no items.json.*env.options"):
         find()
     with pytest.raises(EnvDataError, match=r"/nowhere \(option data_dir\) has no items.json\. Get"):
         find("/nowhere")
