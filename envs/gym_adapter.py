@@ -93,7 +93,8 @@ class GymAdapter(TextEnv):
     """One Gymnasium environment behind the interface of `envs.base`.
 
     Example:
-        >>> env = load_gym("gym:CartPole-v1").make()
+        >>> from envs.registry import load_env
+        >>> env = load_env("gym:CartPole-v1").make()
         >>> print(env.reset(seed=0).text)
         0.0137, -0.023, -0.0459, -0.0483
         >>> env.step("push left").reward
@@ -227,13 +228,6 @@ def gym_spec(name: str) -> EnvSpec:
             f"Write gym:ID, or gym:package:ID for one that a package registers on import."
         ) from error
     return adapted_spec(name, RegisteredGym(gym_id), f"Gymnasium's {gym_id}.")
-
-
-def load_gym(name: str) -> EnvSpec:
-    """`envs.registry.load_env`, for the example above."""
-    from envs.registry import load_env
-
-    return load_env(name)
 
 
 def adapted_spec(name: str, make_gym: GymMaker, description: str) -> EnvSpec:
