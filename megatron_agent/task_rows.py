@@ -3,13 +3,16 @@
 A row has the columns that verl's ``RLHFDataset`` reads; what a task is travels in ``extra_info``:
 index, env, task_id, seed, split, options_json. Nothing unknown is let through, so that a misspelt
 field is an error and not a default.
+
+A task file is data: an environment's name that loads code (``package.module:Class`` and the like)
+is followed only where the configuration or the command line names the same one.
 """
 
 from __future__ import annotations
 
 import json
 import numbers
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,12 +68,15 @@ class EnvTask:
     """Plain JSON values, handed to the environment's ``reset``."""
 
 
-def task_from_extra_info(extra_info: Mapping[str, Any], where: str = "extra_info") -> EnvTask:
+def task_from_extra_info(
+    extra_info: Mapping[str, Any], where: str = "extra_info", *, code_names: Collection[str] = ()
+) -> EnvTask:
     """The task in one row's ``extra_info``, as verl hands it to an agent loop.
 
     Args:
         extra_info: the six keys named at the top of this file, no more and no fewer.
         where: what the message of an error starts with.
+        code_names: names with a colon that somebody who is trusted has named.
 
     Raises:
         TaskError: as for `read_tasks`.
@@ -87,6 +93,11 @@ def task_from_extra_info(extra_info: Mapping[str, Any], where: str = "extra_info
         raise TaskError(f"{where}, field 'seed': must be >= 0, got {extra_info['seed']}.")
     if not extra_info["task_id"]:
         raise TaskError(f"{where}, field 'task_id': must not be empty, got ''.")
+    if ":" in extra_info["env"] and extra_info["env"] not in code_names:
+        raise TaskError(
+            f"{where}, field 'env': {extra_info['env']!r} loads code, which a task file may not do "
+            f"by itself. Set env.env_name to the same name, or register the environment."
+        )
     spec = load_spec(extra_info["env"], f"{where}, field 'env'")
     options_where = f"{where}, field 'options_json'"
     try:
@@ -125,7 +136,9 @@ def row_of_task(number: int, task: EnvTask) -> dict[str, Any]:
     }
 
 
-def check_rows(rows: Iterable[Mapping[str, Any]], path: Path) -> list[EnvTask]:
+def check_rows(
+    rows: Iterable[Mapping[str, Any]], path: Path, code_names: Collection[str] = ()
+) -> list[EnvTask]:
     """The tasks of ``rows``; raises TaskError naming file, row, field, rule and remedy."""
     tasks: list[EnvTask] = []
     row_of_id: dict[str, int] = {}
@@ -137,7 +150,9 @@ def check_rows(rows: Iterable[Mapping[str, Any]], path: Path) -> list[EnvTask]:
                 f"{where}, field 'extra_info': must hold {', '.join(_EXTRA_TYPES)}, "
                 f"got {row['extra_info']!r}. Write the file with write_tasks."
             )
-        task = task_from_extra_info(row["extra_info"], f"{where}, extra_info")
+        task = task_from_extra_info(
+            row["extra_info"], f"{where}, extra_info", code_names=code_names
+        )
         for name, expected in (("data_source", task.env), ("agent_name", AGENT_NAME)):
             if row[name] != expected:
                 raise TaskError(

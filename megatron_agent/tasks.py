@@ -16,7 +16,7 @@ import functools
 import hashlib
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -196,14 +196,19 @@ def write_tasks(path: str | os.PathLike[str], tasks: Sequence[EnvTask]) -> None:
             f"{path}: a task file must hold at least one task, got none. Generate some."
         )
     rows = [row_of_task(number, task) for number, task in enumerate(tasks)]
-    check_rows(rows, path)
+    check_rows(rows, path, code_names={task.env for task in tasks})
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path, binary=True) as file:
         pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), file)
 
 
-def read_tasks(path: str | os.PathLike[str]) -> list[EnvTask]:
+def read_tasks(path: str | os.PathLike[str], *, code_names: Collection[str] = ()) -> list[EnvTask]:
     """Read and check a task file, in the order of its rows.
+
+    Args:
+        path: the file.
+        code_names: environment names with a colon that may be followed: those that the
+            configuration or the command line names.
 
     Raises:
         TaskError: no such file, not parquet, or a row with an unknown or missing field, a wrong
@@ -224,7 +229,7 @@ def read_tasks(path: str | os.PathLike[str]) -> list[EnvTask]:
         raise TaskError(
             f"{path}: a task file must hold at least one task, got none. Generate some."
         )
-    return check_rows(rows, path)
+    return check_rows(rows, path, code_names)
 
 
 def _listed_tasks(

@@ -60,7 +60,9 @@ class GymStepsAgentLoop(AgentLoopBase):
         uid, session_id = str(kwargs["uid"]), int(kwargs["session_id"])
         global_steps = int(kwargs["global_steps"])
         try:
-            task = task_from_extra_info(dict(kwargs["extra_info"]))
+            task = task_from_extra_info(
+                dict(kwargs["extra_info"]), code_names=[self.config.env.env_name]
+            )
             episode = await self._play(task, uid, session_id, sampling_params)
             episode = await self._rescore(episode, kwargs)
             RolloutResources.journal(self.config).append(episode, global_step=global_steps)

@@ -144,7 +144,7 @@ def _starts(recipe: PolicyRecipe) -> list[EpisodeStart]:
                 recipe.env, recipe.num_tasks, 0, seed=recipe.seed, options=recipe.env_options
             )
         )
-    tasks = read_tasks(recipe.train_tasks)
+    tasks = read_tasks(recipe.train_tasks, code_names=[recipe.env])
     usable = [task for task in tasks if task.split == "train" and task.env == recipe.env]
     if not usable:
         raise ConfigError(

@@ -32,6 +32,7 @@ def agent_loop(monkeypatch: pytest.MonkeyPatch) -> Any:
                 "overlong_penalty": {"coef": 0.0, "buffer_length": 2},
             },
             "reward": {},
+            "env": {"env_name": "frozenlake"},
         }
     )
     loop.tokenizer = SimpleNamespace(eos_token_id=7)

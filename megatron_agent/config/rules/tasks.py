@@ -71,7 +71,7 @@ def _count_tasks(values: ConfigValues, key: str, findings: Findings) -> int | No
     from megatron_agent.tasks import read_tasks
 
     try:
-        return len(read_tasks(file))
+        return len(read_tasks(file, code_names=[values.text("env.env_name") or ""]))
     except TaskError as error:
         findings.problem(
             key, f"must hold tasks ({error})", path, "Correct the file or make a new one."

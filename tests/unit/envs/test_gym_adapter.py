@@ -13,6 +13,7 @@ import pytest
 from envs.checker import check_env
 from envs.gym_words import action_names, as_anchor, as_image, in_words, legal_actions
 from envs.registry import EnvLoadError, EnvNotFoundError, load_env
+from megatron_agent.errors import TaskError
 from megatron_agent.tasks import EnvTask, generate_tasks, read_tasks, write_tasks
 
 pytestmark = pytest.mark.unit
@@ -144,7 +145,11 @@ def test_a_name_that_cannot_be_used_says_why(name: str, error: type[Exception], 
 def test_its_tasks_are_written_and_read(tmp_path: Any):
     tasks = generate_tasks("gym:Taxi-v4", 2, 1, options={"task": "Drive."})
     write_tasks(tmp_path / "tasks.parquet", tasks)
-    assert read_tasks(tmp_path / "tasks.parquet") == tasks
+    assert read_tasks(tmp_path / "tasks.parquet", code_names=["gym:Taxi-v4"]) == tasks
+    with pytest.raises(
+        TaskError, match=r"field 'env': 'gym:Taxi-v4' loads code, which a task file"
+    ):
+        read_tasks(tmp_path / "tasks.parquet")
     assert isinstance(tasks[0], EnvTask)
 
 
