@@ -14,6 +14,9 @@ from fractions import Fraction
 Tokens = tuple[str, ...]
 
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
+_FLOAT_ERROR = 1e-6
+_Expression = tuple[Fraction, Tokens, int]
+"""Value, tokens, and precedence of the last operation."""
 _RANK_VALUES = {"A": 1, "J": 10, "Q": 10, "K": 10}
 
 
@@ -85,6 +88,39 @@ def evaluate(tokens: Sequence[str]) -> Fraction | None:
 
 
 @functools.lru_cache(maxsize=4096)
+def is_solvable(values: tuple[int, ...], operators: str, target: int) -> bool:
+    """Whether a formula uses each card once and is worth ``target``; every game has ``+`` and
+    ``*``, and with more than two cards brackets.
+
+    Computed in floats: with cards up to ten, a wrong value misses the target by more than their
+    error.
+
+    Example:
+        >>> is_solvable((3, 3, 8, 8), "+-*/(", 24), is_solvable((1, 1, 1, 1), "+-*/(", 24)
+        (True, False)
+    """
+    everything = (1 << len(values)) - 1
+    # From a set of cards, as bits, to what they can be worth.
+    worth: dict[int, set[float]] = {}
+    for cards in range(1, everything + 1):
+        if cards.bit_count() == 1:
+            worth[cards] = {float(values[cards.bit_length() - 1])}
+            continue
+        found: set[float] = set()
+        left = (cards - 1) & cards
+        while left:
+            for first, second in itertools.product(worth[left], worth[cards ^ left]):
+                found.update((first + second, first * second))
+                if "-" in operators:
+                    found.add(first - second)
+                if "/" in operators and abs(second) > _FLOAT_ERROR:
+                    found.add(first / second)
+            left = (left - 1) & cards
+        worth[cards] = {round(value, 9) for value in found}
+    return any(abs(value - target) < _FLOAT_ERROR for value in worth[everything])
+
+
+@functools.lru_cache(maxsize=64)
 def solutions(values: tuple[int, ...], operators: str, target: int) -> tuple[Tokens, ...]:
     """Every formula that uses each card once and is worth ``target``, shortest first, with no
     bracket that could be left out; ``=`` not included.
@@ -94,27 +130,33 @@ def solutions(values: tuple[int, ...], operators: str, target: int) -> tuple[Tok
         (('3', '+', '9'), ('9', '+', '3'))
     """
     signs = "".join(sign for sign in operators if sign in _PRECEDENCE)
+    known: dict[tuple[int, ...], list[_Expression]] = {}
     found = {
         tokens
         for order in set(itertools.permutations(values))
-        for value, tokens, _ in _expressions(order, signs)
+        for value, tokens, _ in _expressions(order, signs, known)
         if value == target and ("(" in operators or "(" not in tokens)
     }
     return tuple(sorted(found, key=lambda tokens: (len(tokens), tokens)))
 
 
-@functools.lru_cache(maxsize=50_000)
-def _expressions(order: tuple[int, ...], signs: str) -> tuple[tuple[Fraction, Tokens, int], ...]:
-    """Value, tokens and precedence of each formula over cards in this order."""
+def _expressions(
+    order: tuple[int, ...], signs: str, known: dict[tuple[int, ...], list[_Expression]]
+) -> list[_Expression]:
+    """Each formula over cards in this order; ``known`` keeps those of parts."""
+    if order not in known:
+        known[order] = list(_combinations(order, signs, known))
+    return known[order]
+
+
+def _combinations(
+    order: tuple[int, ...], signs: str, known: dict[tuple[int, ...], list[_Expression]]
+) -> Iterator[_Expression]:
     if len(order) == 1:
-        return ((Fraction(order[0]), (str(order[0]),), 3),)
-    return tuple(_combinations(order, signs))
-
-
-def _combinations(order: tuple[int, ...], signs: str) -> Iterator[tuple[Fraction, Tokens, int]]:
+        yield Fraction(order[0]), (str(order[0]),), 3
     for cut in range(1, len(order)):
         for left, right in itertools.product(
-            _expressions(order[:cut], signs), _expressions(order[cut:], signs)
+            _expressions(order[:cut], signs, known), _expressions(order[cut:], signs, known)
         ):
             for sign in signs:
                 value = _apply(sign, left[0], right[0])

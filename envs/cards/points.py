@@ -8,7 +8,7 @@ import random
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from envs.cards.formula import card_value, evaluate, next_tokens, solutions
+from envs.cards.formula import card_value, evaluate, is_solvable, next_tokens, solutions
 from envs.cards.games import Game, View
 
 RANKS: tuple[str, ...] = ("A", *map(str, range(2, 11)), "J", "Q", "K")
@@ -31,7 +31,7 @@ class _Points(Game):
         """Draw hands until one has a solution."""
         while True:
             game = cls(tuple(rng.choice(RANKS) for _ in range(cls.NUM_CARDS)))
-            if game.solutions():
+            if is_solvable(tuple(sorted(game.values)), cls.OPERATORS, cls.TARGET):
                 return game
 
     @property

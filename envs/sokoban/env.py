@@ -35,7 +35,7 @@ OPTION_RULES: Mapping[str, Option] = {
         allows=lambda value: is_int(value) and 1 <= value <= 4,
     ),
     "num_pulls": Option(
-        default=12,
+        default=30,
         rule="an integer from 4 to 200 (how long the game is played backwards)",
         allows=lambda value: is_int(value) and 4 <= value <= 200,
     ),

@@ -113,7 +113,7 @@ def _play_backwards(
     num_pulls: int,
 ) -> tuple[frozenset[Place], Place] | None:
     """Boxes and player after random pulls: of the states without a box on a target, the one whose
-    boxes are farthest from theirs; None where there is no such state.
+    boxes are farthest from theirs, the latest one; None where there is no such state.
     """
     boxes, found, farthest, seen = solved, None, 0, set()
     for _ in range(num_pulls):
@@ -133,9 +133,13 @@ def _play_backwards(
             break
         boxes, player = rng.choice(pulls)
         distance = sum(_distance_to_nearest(box, solved) for box in boxes)
-        if not boxes & solved and distance > farthest:
+        if not boxes & solved and distance >= farthest:
             found, farthest = (boxes, player), distance
-    return found
+    if found is None:
+        return None
+    # Not beside the box that was pulled last: walking anywhere within reach keeps the way back.
+    boxes, player = found
+    return boxes, rng.choice(sorted(walk_distances(floor, boxes, player)))
 
 
 def _distance_to_nearest(box: Place, targets: Collection[Place]) -> int:

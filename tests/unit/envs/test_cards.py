@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from fractions import Fraction
 
@@ -14,7 +15,7 @@ from envs.base import PastStep, PromptContext
 from envs.cards.blackjack import Blackjack, hand_value
 from envs.cards.env import GAMES, CardsEnv, start_key
 from envs.cards.expert import expert
-from envs.cards.formula import card_value, evaluate, next_tokens, solutions
+from envs.cards.formula import card_value, evaluate, is_solvable, next_tokens, solutions
 from envs.cards.games import NumberLine, View
 from envs.cards.images import HEIGHT, WIDTH, draw_image
 from envs.cards.points import EZPoints, Points24
@@ -161,6 +162,15 @@ def test_solutions_are_right_different_and_without_needless_brackets():
         assert evaluate(formula) == 24
     assert ("4", "*", "6") not in solutions((4, 6), "+", 24)
     assert solutions((1, 1, 1, 1), "+-*/(", 24) == ()
+
+
+def test_a_hand_is_solvable_when_it_has_a_solution():
+    rng = random.Random(5)
+    for _ in range(25):
+        hand = tuple(sorted(rng.randint(1, 10) for _ in range(4)))
+        assert is_solvable(hand, "+-*/(", 24) == bool(solutions(hand, "+-*/(", 24))
+    for pair in itertools.combinations_with_replacement(range(1, 11), 2):
+        assert is_solvable(pair, "+*", 12) == bool(solutions(pair, "+*", 12))
 
 
 def test_the_expert_goes_on_from_what_was_written_or_says_nothing():

@@ -145,7 +145,7 @@ def test_a_level_depends_on_the_seed_and_nothing_else():
     assert start_key(0, {}).replace(" ", "") == SEED_0
 
 
-SEED_0 = "######\n#_P###\n#_X_##\n#_O_##\n#___##\n######"
+SEED_0 = "######\n#__###\n#_X_##\n#_O_##\n#__P##\n######"
 
 
 def test_too_many_boxes_are_an_error_with_a_remedy():
