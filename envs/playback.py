@@ -83,7 +83,10 @@ def check_observation(spec: EnvSpec, observation: Observation) -> None:
     """Raise EnvContractError unless types, texts and anchor are as promised."""
     require(isinstance(observation, Observation), f"{spec.name}: reset() must give an Observation.")
     check_text(observation.text, f"{spec.name}: an observation")
+    if observation.task:
+        check_text(observation.task, f"{spec.name}: a task text")
     require(observation.anchor is not None, f"{spec.name}: an anchor must not be None.")
+    check_image(spec, observation.image)
     actions = observation.admissible_actions
     require(
         isinstance(actions, tuple) and len(set(actions)) == len(actions),
@@ -91,6 +94,16 @@ def check_observation(spec: EnvSpec, observation: Observation) -> None:
     )
     for action in actions:
         check_text(action, f"{spec.name}: an admissible action")
+
+
+def check_image(spec: EnvSpec, image: Any) -> None:
+    """Raise EnvContractError unless ``image`` is an RGB picture or None."""
+    is_picture = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 3
+    require(
+        image is None or (is_picture and image.shape[2] == 3 and image.size > 0),
+        f"{spec.name}: an image must be an array of uint8 and shape [height, width, 3], got "
+        f"{getattr(image, 'dtype', type(image).__name__)} {getattr(image, 'shape', '')}.",
+    )
 
 
 def check_outcome(spec: EnvSpec, outcome: StepOutcome) -> None:

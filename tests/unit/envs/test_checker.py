@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
 from envs.base import Observation, StepOutcome
@@ -106,6 +107,18 @@ class NoAnchor(FrozenLakeEnv):
         return dataclasses.replace(super().reset(seed=seed, options=options), anchor=None)
 
 
+class GreyPicture(FrozenLakeEnv):
+    def reset(self, *, seed: int, options: Mapping[str, Any] | None = None) -> Observation:
+        observation = super().reset(seed=seed, options=options)
+        return dataclasses.replace(observation, image=np.zeros((8, 8), dtype=np.uint8))
+
+
+class ColourfulTask(FrozenLakeEnv):
+    def reset(self, *, seed: int, options: Mapping[str, Any] | None = None) -> Observation:
+        observation = super().reset(seed=seed, options=options)
+        return dataclasses.replace(observation, task="\x1b[31mGo.")
+
+
 def spec_with(**changes: Any) -> EnvSpec:
     return dataclasses.replace(load_env("frozenlake"), **changes)
 
@@ -120,6 +133,8 @@ def spec_with(**changes: Any) -> EnvSpec:
         (IntegerReward, "must be a finite float, got 0"),
         (SameActionTwice, "tuple of different texts"),
         (NoAnchor, "an anchor must not be None"),
+        (GreyPicture, r"shape \[height, width, 3\], got uint8 \(8, 8\)"),
+        (ColourfulTask, "a task text must be printable"),
     ],
 )
 def test_a_broken_episode_is_noticed(make: type[FrozenLakeEnv], message: str):
