@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from envs.base import StepOutcome
 from envs.checker import check_env
 from envs.registry import EnvLoadError, load_env
+from megatron_agent.rollout.env_pool import EnvPool
 from megatron_agent.tasks import generate_tasks
 
 pytestmark = pytest.mark.unit
@@ -114,6 +117,23 @@ def test_a_spec_is_used_under_its_path():
     (task,) = generate_tasks("own_envs:SPEC", 1, 0)
     assert task.env == "own_envs:SPEC"
     assert task.task_id.startswith("own_envs:SPEC-train-")
+
+
+@pytest.mark.usefixtures("own_envs")
+@pytest.mark.parametrize("name", ["own_envs:Corridor", "own_envs:Coin", "gym:Taxi-v4"])
+def test_worker_processes_find_it_by_the_same_name(name: str):
+    async def play() -> StepOutcome:
+        pool = EnvPool(num_workers=1)
+        await pool.start()
+        try:
+            (task,) = generate_tasks(name, 1, 0)
+            session = await pool.open_session(task, group_id="g", session_id=0)
+            observation = await session.reset()
+            return await session.step(observation.admissible_actions[0])
+        finally:
+            await pool.close()
+
+    assert asyncio.run(play()).action_valid
 
 
 @pytest.mark.usefixtures("own_envs")
