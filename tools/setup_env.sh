@@ -78,6 +78,20 @@ read_stamp() {
     } <"$STAMP" || true
 }
 
+# Sets $extra_locks to the lock files of those $extras that have one, $loose_extras to the others, for
+# which setup.py names bounds.
+sort_extras() {
+    extra_locks='' loose_extras=''
+    [ "$extras" != none ] || return 0
+    for extra in $(echo "$extras" | tr ',' ' '); do
+        if [ -f "requirements/$extra.lock" ]; then
+            extra_locks="$extra_locks requirements/$extra.lock"
+        else
+            loose_extras="${loose_extras:+$loose_extras,}$extra"
+        fi
+    done
+}
+
 install() {
     read_stamp
     profile=${1:-${stamp_profile:-cpu}}
@@ -87,7 +101,9 @@ install() {
     cpu | gpu) ;;
     *) fail "PROFILE must be cpu or gpu, got '$profile'. Use: make setup PROFILE=cpu" ;;
     esac
-    digest=$(cat "$lock" setup.py | sha256sum | cut -d' ' -f1)
+    sort_extras
+    # shellcheck disable=SC2086 # a list of files without blanks
+    digest=$(cat "$lock" $extra_locks setup.py | sha256sum | cut -d' ' -f1)
 
     find_python312
     find_uv
@@ -95,7 +111,9 @@ install() {
         if [ "$stamp_profile $stamp_extras $stamp_digest" = "$profile $extras $digest" ] &&
             [ -x $VENV/bin/megatron-agent ]; then
             # Costs a tenth of a second when nothing is missing, and mends what somebody removed.
-            "$uv" pip install --quiet --python $VENV/bin/python --no-deps --require-hashes -r "$lock"
+            for file in "$lock" $extra_locks; do
+                "$uv" pip install --quiet --python $VENV/bin/python --no-deps --require-hashes -r "$file"
+            done
             return
         fi
     else
@@ -110,9 +128,13 @@ install() {
     # Should one of the short steps below fail, the long one above need not be done again.
     printf '%s\n' "$PWD" "$profile" "$extras" synced >"$STAMP"
     "$uv" pip install --quiet --python $VENV/bin/python --no-deps --no-build-isolation -e .
-    if [ "$extras" != none ]; then
-        say "installing extras: $extras"
-        "$uv" pip install --quiet --python $VENV/bin/python -c "$lock" -e ".[$extras]"
+    for file in $extra_locks; do
+        say "installing $file"
+        "$uv" pip install --quiet --python $VENV/bin/python --no-deps --require-hashes -r "$file"
+    done
+    if [ -n "$loose_extras" ]; then
+        say "installing extras: $loose_extras"
+        "$uv" pip install --quiet --python $VENV/bin/python -c "$lock" -e ".[$loose_extras]"
     fi
     printf '%s\n' "$PWD" "$profile" "$extras" "$digest" >"$STAMP"
     say "$VENV is ready (profile $profile, extras $extras)"
@@ -148,6 +170,8 @@ lock() {
     # Constrained by cpu.lock: what both profiles hold, they hold in the same version.
     compile_lock requirements/gpu.lock requirements/gpu.in \
         --overrides requirements/overrides.txt -c requirements/cpu.lock
+    # An extra must not move anything that the profiles hold.
+    compile_lock requirements/alfworld.lock requirements/alfworld.in -c requirements/cpu.lock
 }
 
 command=${1:-}

@@ -13,7 +13,7 @@ from alfworld.agents.utils.misc import Demangler
 from textworld import EnvInfos
 from textworld.envs.pddl.pddl import PddlEnv
 
-from envs.alfworld.engine_patches import apply_patches
+from envs.alfworld.engine_patches import apply_patches, forget_old_facts
 
 _STATE_FACTS = frozenset(
     {
@@ -62,6 +62,7 @@ class Game:
 
     def __init__(self, path: Path) -> None:
         apply_patches()
+        forget_old_facts()
         self.path = path
         self._engine: Any = (
             _IDLE.pop() if _IDLE else PddlEnv(EnvInfos(won=True, admissible_commands=True))

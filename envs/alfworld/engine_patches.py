@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 _MAX_PARSED = 50_000
 _MAX_TRANSLATED = 4
 """Games whose translation is kept: the sessions of a group in one worker translate it once."""
+_MAX_REMEMBERED = 50_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,3 +163,14 @@ def apply_patches() -> tuple[str, ...]:
         setattr(holder, attribute, patch.replace(getattr(holder, attribute)))
         installed.append(f"{patch.module}.{patch.name}")
     return tuple(installed)
+
+
+def forget_old_facts() -> None:
+    """Empty TextWorld's registry of facts when it has grown large.
+
+    Every fact that was ever made is kept for good, half a megabyte a game; a worker that plays
+    thousands of games would grow by gigabytes. Facts compare by value, so new equal ones serve.
+    """
+    registry: dict[Any, Any] = importlib.import_module("mementos.core")._memento_cache
+    if len(registry) > _MAX_REMEMBERED:
+        registry.clear()

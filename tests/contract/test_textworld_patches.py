@@ -37,6 +37,24 @@ def official_game(shared_data: Path, tmp_path: Path) -> Path:
     return tmp_path / member.name
 
 
+def test_facts_are_the_same_after_they_were_forgotten(monkeypatch: pytest.MonkeyPatch):
+    from mementos import core
+    from textworld.logic import Proposition, Variable
+
+    before = Proposition("holds", [Variable("agent1"), Variable("mug 1")])
+    assert Proposition("holds", [Variable("agent1"), Variable("mug 1")]) is before
+    monkeypatch.setattr(engine_patches, "_MAX_REMEMBERED", len(core._memento_cache))
+    engine_patches.forget_old_facts()
+    assert core._memento_cache
+    monkeypatch.setattr(engine_patches, "_MAX_REMEMBERED", 0)
+    engine_patches.forget_old_facts()
+    assert not core._memento_cache
+    again = Proposition("holds", [Variable("agent1"), Variable("mug 1")])
+    assert again is not before
+    assert (again, hash(again)) == (before, hash(before))
+    assert {before: 1}[again] == 1
+
+
 PLAY = """
 import hashlib, json, random, sys
 from pathlib import Path
