@@ -14,6 +14,7 @@ from envs.alfworld.walkthrough import WalkthroughGuide
 from envs.base import Observation, StepOutcome, TextEnv
 from envs.data import DATA_OPTION
 from envs.options import Option, is_number, resolve_options
+from envs.randomness import PrivateRandomState
 
 if TYPE_CHECKING:
     from envs.alfworld.engine import Game, Scene
@@ -102,7 +103,10 @@ class AlfworldEnv(TextEnv):
             ValueError: an option that cannot work, a game that is not there (`EnvDataError`), or a
                 file that is no game.
         """
-        from envs.alfworld.engine import Game  # takes a second, and only workers need it
+        # Here, as it takes a second and only workers need it. A library in it draws from the global
+        # random state when it is imported.
+        with PrivateRandomState(seed=0):
+            from envs.alfworld.engine import Game
 
         self._options = resolve_options(NAME, OPTION_RULES, options)
         self._name, path = game_path(seed, self._options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -133,6 +134,17 @@ def test_the_command_line_of_the_program_is_left_alone(tiny_house: Path):
     before = list(sys.argv)
     start(tiny_house).close()
     assert sys.argv == before
+
+
+def test_importing_the_engine_leaves_the_global_random_state_alone(tiny_house: Path):
+    program = (
+        "import random, sys, numpy; from envs.alfworld.env import AlfworldEnv\n"
+        "state = lambda: (random.getstate(), str(numpy.random.get_state()))\n"
+        "before = state()\n"
+        "AlfworldEnv().reset(seed=0, options={'data_dir': sys.argv[1]})\n"
+        "sys.exit(before != state())"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tiny_house)], check=True, timeout=120)
 
 
 def test_a_file_that_is_no_game_is_named(tiny_house: Path):
