@@ -65,6 +65,7 @@ class Plan:
     iterations: int
     num_eval: int
     target_success: float
+    policy_flags: Sequence[str]
     folder: Path
     overrides: Sequence[str]
 
@@ -78,6 +79,7 @@ class Plan:
             iterations=args.iterations,
             num_eval=args.num_eval,
             target_success=args.target_success,
+            policy_flags=args.policy_flags.split(),
             folder=args.out / f"{args.size}x{args.size}",
             overrides=args.overrides,
         )
@@ -112,6 +114,9 @@ def add_arguments(parser: argparse.ArgumentParser, *, methods: Sequence[str]) ->
     parser.add_argument("--iterations", type=int, default=40)
     parser.add_argument("--num-eval", type=int, default=200, help="held-out tasks")
     parser.add_argument("--target-success", type=float, default=0.4, help="of the warm start")
+    parser.add_argument(
+        "--policy-flags", default="", metavar="FLAGS", help="more, for tools/make_policy.py"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/learning"))
     parser.add_argument("--report", action="store_true", help="train nothing")
     parser.add_argument("overrides", nargs="*", metavar="key=value")
@@ -153,6 +158,7 @@ def _make_policy(plan: Plan) -> None:
             f"--max-steps={plan.max_steps}",
             "--env-option",
             f"size={plan.size}",
+            *plan.policy_flags,
         ],
         check=True,
         stdout=subprocess.DEVNULL,
