@@ -1,8 +1,8 @@
 """Does it learn? GiGPO and GRPO from one warm-started policy, several seeds, on a CPU.
 
     python benchmarks/learning_cpu.py                         # 4x4 maps, 3 seeds, 40 iterations
-    python benchmarks/learning_cpu.py --size 8 --max-steps 30 \\
-        --policy-flags="--label-noise 0.15 --measure-doubt-every 5"   # longer horizons
+    # Longer horizons, where half of the labels random would leave a start that never wins:
+    python benchmarks/learning_cpu.py --size 8 --max-steps 30 --policy-flags="--label-noise 0.15"
     python benchmarks/learning_cpu.py --report                # table and picture of what is there
 
 A run that is there already is not repeated, and one that was interrupted goes on, so the benchmark
