@@ -111,6 +111,16 @@ def test_every_entry_point_names_something_that_exists() -> None:
         assert attribute in {getattr(node, "name", None) for node in body}, target
 
 
+def test_the_lock_of_an_extra_moves_nothing_that_a_profile_holds() -> None:
+    locked = locked_versions("alfworld")
+    for text in distribution().extras_require["alfworld"]:
+        requirement = Requirement(text)
+        assert requirement.specifier.contains(locked[canonicalize_name(requirement.name)]), text
+    for profile in PROFILES:
+        held = locked_versions(profile)
+        assert {name for name in locked if held.get(name, locked[name]) != locked[name]} == set()
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_locked_versions_lie_inside_the_bounds_of_setup_py(profile: str) -> None:
     locked = locked_versions(profile)
