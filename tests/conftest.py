@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 
 import pytest
 
 REPO_ROOT = Path(__file__).resolve().parents[1]
+
+HAS_ALFWORLD = importlib.util.find_spec("fast_downward") is not None
+"""Whether the compiled engine of extra ``alfworld`` is installed; nothing else needs an extra."""
+
+ALFWORLD_TESTS = (
+    "tests/contract/test_textworld_patches.py",
+    "tests/unit/envs/alfworld/test_env.py",
+)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Tests of an extra belong to those who installed it. For others there is nothing to skip."""
+    if not HAS_ALFWORLD and collection_path.as_posix().endswith(ALFWORLD_TESTS):
+        return True
+    return None
+
+
+def pytest_report_header() -> list[str]:
+    """Say what is left out and how to have it."""
+    if HAS_ALFWORLD:
+        return []
+    return [f"extra alfworld: not installed; left out: {', '.join(ALFWORLD_TESTS)}"]
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("fast_downward", reason="needs make setup EXTRAS=alfworld")
-
 from envs.alfworld import engine_patches
 from envs.alfworld.engine_patches import PATCHES, Patch
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("fast_downward", reason="needs make setup EXTRAS=alfworld")
-
 from envs.alfworld.env import AlfworldEnv
 from envs.alfworld.expert import expert
 from envs.alfworld.games import TASK_TYPES, list_games, task_type
