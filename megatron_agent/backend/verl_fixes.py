@@ -23,8 +23,9 @@ class _LoggerWithoutFlush(logging.LoggerAdapter[logging.Logger]):
 def repair_separate_async(module: ModuleType) -> None:
     """``trainer_separate_async`` passes ``flush=True``, which belongs to ``print``, to its logger.
 
-    The logger's level is INFO unless ``VERL_LOGGING_LEVEL`` says otherwise, so the mode ends with a
-    TypeError when its servers are up.
+    That line says that ``actor_rollout_ref.hybrid_engine`` is false. The logger's level is INFO
+    unless ``VERL_LOGGING_LEVEL`` says otherwise, so such a run ends with a TypeError when its
+    servers are up.
     """
     if not isinstance(module.logger, _LoggerWithoutFlush):
         module.logger = _LoggerWithoutFlush(module.logger, {})  # type: ignore[attr-defined]

@@ -194,7 +194,7 @@ def test_what_our_loop_writes_about_a_step_comes_back_with_its_row(put_rows: Any
 def trainer_config(mode: str = "sync") -> Any:
     return OmegaConf.create(
         {
-            "algorithm": {},
+            "algorithm": {"filter_groups": {"enable": False, "max_num_gen_batches": 10}},
             "data": {"train_batch_size": 8},
             "critic": {"ppo_mini_batch_size": 4},
             "actor_rollout_ref": {
@@ -313,20 +313,24 @@ def test_our_estimator_spreads_a_rows_credit_over_its_sampled_tokens() -> None:
     from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
     from megatron_agent.backend import trainer
+    from megatron_agent.backend.batch_credit import BatchCredit
 
     estimator = get_adv_estimator_fn("agent_credit")
     mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
     with pytest.raises(RuntimeError, match=r"agent_credit works only inside an agent_\* trainer"):
         estimator(token_level_rewards=torch.zeros(2, 3), response_mask=mask)
-    token = trainer._advantage_N.set(np.array([0.5, -1.0]))
+    credit = BatchCredit(
+        advantage_N=np.array([0.5, -1.0]), return_N=np.array([2.0, 3.0]), metrics={}
+    )
+    token = trainer._row_credit.set(credit)
     try:
         advantages, returns = estimator(
             token_level_rewards=torch.zeros(2, 3), response_mask=mask, config=None, index=None
         )
     finally:
-        trainer._advantage_N.reset(token)
+        trainer._row_credit.reset(token)
     assert advantages.tolist() == [[0.5, 0.5, 0.0], [-1.0, 0.0, 0.0]]
-    assert returns.tolist() == advantages.tolist()
+    assert returns.tolist() == [[2.0, 2.0, 0.0], [3.0, 0.0, 0.0]]
 
 
 def test_a_checkpoint_is_not_whole_while_verl_writes_over_it(tmp_path: Path) -> None:
