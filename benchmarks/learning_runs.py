@@ -182,6 +182,8 @@ def _train(run: Run, plan: Plan) -> None:
         f"env.seed={run.seed}",
         f"env.options.size={plan.size}",
         f"env.max_steps={plan.max_steps}",
+        # The board stands in the prompt; the 192 tokens of the experiment are for 4x4.
+        f"data.max_prompt_length={max(192, 4 * plan.size**2)}",
         f"env.tasks.num_eval={plan.num_eval}",
         f"trainer.total_training_steps={plan.iterations}",
         # One whole model on each core: the fastest layout here. The others give the same numbers.
