@@ -178,6 +178,10 @@ def _train(config: DictConfig, trainer_name: str) -> int:
     check_registration(registration_problems(device, trainer_name), "driver")
     check_registration(ray.get(in_worker), "Ray worker")
 
+    # It wants 8 threads and warns at every call where there are fewer cores.
+    logging.getLogger("transfer_queue.utils.common").addFilter(
+        lambda record: "target_num_threads" not in record.getMessage()
+    )
     import transfer_queue as tq
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.trainer.ppo.v1 import AgentLoopManagerTQ, get_trainer_cls
