@@ -25,8 +25,6 @@ from verl.experimental.agent_loop.agent_loop import (
     register,
 )
 
-from envs.prompt_template import with_prompt_file
-from envs.registry import load_env
 from megatron_agent.backend.env_workers import RolloutResources
 from megatron_agent.errors import GenerationError, GroupStartError
 from megatron_agent.rollout.episode import run_episode
@@ -116,7 +114,7 @@ class GymStepsAgentLoop(AgentLoopBase):
             uid=uid,
             session_id=session_id,
             session=session,
-            spec=with_prompt_file(load_env(task.env), env_config.prompt_file),
+            spec=RolloutResources.env_spec(self.config, task.env),
             memory=load_memory(env_config.memory, env_config.history_length),
             encode=self._encode,
             generate=generate,

@@ -11,8 +11,10 @@ import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from envs.prompt_template import with_prompt_file
+from envs.registry import EnvSpec, load_env
 from megatron_agent.rollout.env_pool import EnvPool
 from megatron_agent.rollout.journal import EpisodeJournal
 
@@ -23,6 +25,7 @@ class RolloutResources:
     _pool: EnvPool | None = None
     _pool_lock: asyncio.Lock | None = None
     _journal: EpisodeJournal | None = None
+    _env_specs: ClassVar[dict[str, EnvSpec]] = {}
     _reward_function: Callable[..., Any] | None = None
     _reward_function_loaded = False
 
@@ -51,6 +54,13 @@ class RolloutResources:
                 await pool.start()
                 cls._pool = pool
         return cls._pool
+
+    @classmethod
+    def env_spec(cls, config: Any, name: str) -> EnvSpec:
+        """An environment with the prompt of ``env.prompt_file``, which is read once."""
+        if name not in cls._env_specs:
+            cls._env_specs[name] = with_prompt_file(load_env(name), config.env.prompt_file)
+        return cls._env_specs[name]
 
     @classmethod
     def reward_function(cls, config: Any) -> Callable[..., Any] | None:
