@@ -259,13 +259,13 @@ class _Trainer:
         }
 
     def update(self, learning_rate: float, *, label_noise: float) -> None:
+        import torch
+
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         self._model.train()
         self._optimizer.zero_grad()
         response_loss(self._model, next(self._batches[label_noise]), self._pad_id).backward()
-        import torch
-
         torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
         self._optimizer.step()
 
