@@ -115,7 +115,7 @@ class PromptContext:
     """Past steps chosen by the memory module, oldest first; often the last few."""
     notes: str = ""
     """Text of the memory module to be shown as it is, such as a summary the agent wrote for itself.
-    A prompt that does not show it gets it at its front (`megatron_agent.rollout.episode`)."""
+    A prompt that does not show it gets it at its front (`megatron_agent.rollout.prompting`)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from envs.base import Observation, ParsedAction, PastStep, PromptContext, StepOutcome
+from envs.base import Observation, ParsedAction, StepOutcome
 from megatron_agent.anchors import anchor_digest
 from megatron_agent.errors import (
     EnvError,
@@ -24,8 +24,9 @@ from megatron_agent.errors import (
     GroupStartError,
     PromptTooLongError,
 )
-from megatron_agent.rollout.memory import Memory, memory_notes
+from megatron_agent.rollout.memory import Memory
 from megatron_agent.rollout.parts import Behaviour, Encode, Generate, Session
+from megatron_agent.rollout.prompting import past_step, step_prompt
 from megatron_agent.types import Episode, Generation, Turn
 
 if TYPE_CHECKING:
@@ -179,28 +180,14 @@ class _Player:
         )
         if failure is not None:
             raise failure
-        self.memory.store(
-            PastStep(
-                step_idx=step_idx,
-                observation=observation.text,
-                action=parsed.action,
-                reward=float(outcome.reward),
-                response=generation.text,
-                action_valid=parsed.valid and outcome.action_valid,
-            )
-        )
+        self.memory.store(past_step(step_idx, observation, generation.text, parsed, outcome))
         return outcome
 
     def _prompt(self, step_idx: int, observation: Observation) -> str:
-        context = PromptContext(
-            observation=observation,
-            step_idx=step_idx,
-            max_steps=self.max_steps,
-            history=self.memory.fetch(observation.text),
-            notes=memory_notes(self.memory),
-        )
         try:
-            return build_prompt_with_notes(self.spec, context)
+            return step_prompt(
+                self.spec, self.memory, observation, step_idx=step_idx, max_steps=self.max_steps
+            )
         except Exception as error:  # one odd observation must not end the run
             raise EnvError(f"build_prompt raised {type(error).__name__}: {error}") from error
 
@@ -241,16 +228,6 @@ class _Player:
             return self.spec.project(generation.text, observation.admissible_actions)
         except Exception as error:  # project must not raise, but a response is arbitrary text
             raise EnvError(f"project raised {type(error).__name__}: {error}") from error
-
-
-def build_prompt_with_notes(spec: Behaviour, context: PromptContext) -> str:
-    """The environment's prompt. Where it does not show the memory's notes itself, they come first:
-    the present stays next to where the response begins.
-    """
-    prompt = spec.build_prompt(context)
-    if not context.notes or context.notes in prompt:
-        return prompt
-    return f"{context.notes}\n\n{prompt}"
 
 
 def _check_outcome(outcome: StepOutcome) -> None:
