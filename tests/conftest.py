@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# The same examples on every run of CI, so that a change is judged by what it changes; elsewhere new
+# ones every time, so that what they miss is found by those who can look into it.
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("dev", deadline=None)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 REPO_ROOT = Path(__file__).resolve().parents[1]
 
@@ -57,3 +67,18 @@ def shared_data() -> Path:
     if os.environ.get("CI") or os.environ.get("MEGATRON_AGENT_REQUIRE_DATA"):
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def openenv_url() -> Iterator[str]:
+    """Address of a program that speaks OpenEnv's protocol; what it serves is said in its file."""
+    with subprocess.Popen(
+        [sys.executable, str(REPO_ROOT / "tests" / "openenv_server.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        yield server.stdout.readline().strip()
+        server.stdin.close()

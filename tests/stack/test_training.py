@@ -78,20 +78,25 @@ def test_data_parallel_run_with_reference_policy_and_critic(training_run: MakeRu
 
 
 def test_asynchronous_run_aborts_and_resumes_generation(training_run: MakeRun):
-    # The servers are interrupted at each weight update; what they had begun goes on afterwards.
-    # One long response an episode, two at a time on each server, first come, first served: when the
-    # first two groups are done, responses of later groups have just begun.
+    # The servers are interrupted at each weight update; what they had begun goes on afterwards. One
+    # long response an episode, one at a time on each server, first come, first served: whenever a
+    # step has its groups, a response of a later group has begun. The trainer looks for groups every
+    # 2 s, and on a quick machine it then finds those of several steps, which is why there are more
+    # steps than two: an interrupted response ends only when a step waits for it.
+    num_steps = 6
     run = training_run(
         "async",
         "trainer.v1.trainer_mode=colocate_async",
         "trainer.max_rollout_probs_diff=null",
+        f"trainer.total_training_steps={num_steps}",
         "data.max_response_length=1024",
         "env.max_steps=1",
-        "actor_rollout_ref.rollout.max_num_seqs=2",
-        "trainer.v1.colocate_async.num_warmup_batches=4",
+        "env.tasks.num_train=64",
+        "actor_rollout_ref.rollout.max_num_seqs=1",
+        "trainer.v1.colocate_async.num_warmup_batches=12",
     )
     assert run.finish() == 0, run.output()[-3000:]
-    assert [line["episode/count"] for line in run.metrics()] == [6, 6]
+    assert [line["episode/count"] for line in run.metrics()] == [6] * num_steps
     turns = [turn for episode in run.episodes() for turn in episode["turns"]]
     interrupted = [t for t in turns if t["weight_version_min"] < t["weight_version_max"]]
     assert interrupted, "no response was aborted under one version and finished under the next"
