@@ -125,13 +125,19 @@ def make_policy(folder: Path, env: Any) -> None:
     from megatron_agent.policy.build import RECIPE_FILE, PolicyRecipe, build_policy
     from megatron_agent.policy.warm_start import WarmStartConfig
 
-    warm_start = WarmStartConfig(max_steps=env.max_steps, history_length=env.history_length)
+    warm_start = WarmStartConfig(
+        max_steps=env.max_steps,
+        history_length=env.history_length,
+        memory=env.memory,
+        prompt_file=env.prompt_file,
+    )
     recipe = PolicyRecipe(env=env.env_name, env_options=dict(env.options), warm_start=warm_start)
     if (folder / RECIPE_FILE).is_file():
         made = json.loads((folder / RECIPE_FILE).read_text())
         wanted = {"env": recipe.env, "env_options": dict(recipe.env_options)}
         same_start = warm_start.to_dict().items() <= (made.get("warm_start") or {}).items()
-        if same_start and wanted.items() <= made.items():
+        same_prompt = warm_start.prompt_file is None  # what a file holds may have changed
+        if same_prompt and same_start and wanted.items() <= made.items():
             logger.info("Using the policy in %s.", folder)
             return
     logger.info("Making a policy in %s: imitating an expert for a minute or two.", folder)

@@ -100,7 +100,8 @@ def _parser() -> argparse.ArgumentParser:
     start.add_argument("--num-tasks", type=int, default=recipe["num_tasks"])
     for key, default in warm.items():
         flag = _FLAG_OF_KEY.get(key, f"--{key.replace('_', '-')}")
-        start.add_argument(flag, dest=key, type=type(default), default=default)
+        kind = str if default is None else type(default)
+        start.add_argument(flag, dest=key, type=kind, default=default)
     return parser
 
 

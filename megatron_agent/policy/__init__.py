@@ -6,10 +6,11 @@ which one is made:
 
 1. ``tokenizer.py``: byte-level BPE trained on the environments' own texts.
 2. ``model.py``: a random Qwen2-, Qwen3- or Llama-shaped model of 0.5-5 M parameters.
-3. ``demonstrations.py``: expert episodes, some of their labels spoiled, as (prompt, responses)
-pairs. 4. ``warm_start.py``: supervised learning until a target success rate, no further.
-5. ``evaluate.py``: success rate of a policy that samples its actions, with a confidence interval.
-6. ``build.py``: all of it, written to a folder that appears only when complete.
+3. ``demonstrations.py``: expert episodes as (prompt, response) pairs, some labels spoiled.
+4. ``imitation.py``: gradient steps on them.
+5. ``warm_start.py``: supervised learning until a target success rate, no further.
+6. ``evaluate.py``: success rate of a policy that samples its actions, with a confidence interval.
+7. ``build.py``: all of it, written to a folder that appears only when complete.
 
 ``tools/make_policy.py`` is the command line. torch and transformers are imported by the functions
 that use them.

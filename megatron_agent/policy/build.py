@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from envs.prompt_template import TemplateError, with_prompt_file
 from envs.registry import EnvSpec, load_env
 from megatron_agent.errors import ConfigError
-from megatron_agent.policy.demonstrations import EpisodeStart
 from megatron_agent.policy.model import ModelShape, build_model, num_parameters
 from megatron_agent.policy.tokenizer import check_vocab_size, train_tokenizer
 from megatron_agent.policy.warm_start import WarmStartConfig, WarmStartResult, warm_start
-from megatron_agent.tasks import generate_tasks, read_tasks
+from megatron_agent.tasks import EnvTask, generate_tasks, read_tasks
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -82,7 +82,9 @@ def build_policy(
     check_destination(folder, overwrite=overwrite)
     specs = [load_env(name) for name in (recipe.env, *recipe.more_envs)]
     _check_options(specs[0], recipe.env_options)
-    starts = _starts(recipe) if recipe.warm_start else []
+    tasks = _tasks(recipe) if recipe.warm_start else []
+    if recipe.warm_start:
+        specs[0] = _with_prompt(specs[0], recipe.warm_start.prompt_file)
 
     # Threads that wait for work by spinning take the core from the one they wait for as soon as the
     # machine does anything else: an update was ten times slower beside one busy process. OpenMP
@@ -98,7 +100,7 @@ def build_policy(
     logger.info("%s model of %d parameters", recipe.shape.arch, num_parameters(model))
     result = None
     if recipe.warm_start:
-        result = warm_start(model, tokenizer, specs[0], starts, recipe.warm_start, seed=recipe.seed)
+        result = warm_start(model, tokenizer, specs[0], tasks, recipe.warm_start, seed=recipe.seed)
     record = _record(recipe, num_parameters(model), result)
     _write(folder, model, tokenizer, record)
     return record
@@ -134,15 +136,25 @@ def _check_options(spec: EnvSpec, options: Mapping[str, Any]) -> None:
         ) from error
 
 
-def _starts(recipe: PolicyRecipe) -> list[EpisodeStart]:
+def _with_prompt(spec: EnvSpec, prompt_file: str | None) -> EnvSpec:
+    try:
+        return with_prompt_file(spec, prompt_file)
+    except TemplateError as error:
+        raise ConfigError(
+            "prompt_file",
+            f"must be a prompt template for {spec.name} ({error})",
+            prompt_file,
+            "Correct the file, or leave it out for the environment's own prompt.",
+        ) from error
+
+
+def _tasks(recipe: PolicyRecipe) -> list[EnvTask]:
     if recipe.train_tasks is None:
         # No evaluation tasks are drawn here: the run's own lie in another range of seeds. Give a
         # task file where starts under other seeds can be the same (small maps) and must not be
         # seen.
-        return list(
-            generate_tasks(
-                recipe.env, recipe.num_tasks, 0, seed=recipe.seed, options=recipe.env_options
-            )
+        return generate_tasks(
+            recipe.env, recipe.num_tasks, 0, seed=recipe.seed, options=recipe.env_options
         )
     tasks = read_tasks(recipe.train_tasks, code_names=[recipe.env])
     usable = [task for task in tasks if task.split == "train" and task.env == recipe.env]
@@ -153,7 +165,7 @@ def _starts(recipe: PolicyRecipe) -> list[EpisodeStart]:
             recipe.train_tasks,
             "Make some with `megatron-agent tasks`.",
         )
-    return list(usable)
+    return usable
 
 
 def _record(

@@ -8,29 +8,24 @@ spoiled:
 - *labels*: with probability ``label_noise`` the answer to imitate names a random legal action, so
   the policy never becomes certain.
 
-Prompts are built by the same function and with the same history window as in the rollout.
+Prompts are those of the rollout: made by the same function, with the same memory.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-from envs.base import Observation, PastStep, PromptContext
+from envs.base import Observation, ParsedAction
 from envs.registry import EnvSpec
 from megatron_agent.errors import ConfigError
+from megatron_agent.rollout.memory import Memory
+from megatron_agent.rollout.prompting import past_step, step_prompt
 
-
-class EpisodeStart(Protocol):
-    """What `envs.base.TextEnv.reset` takes; a task of `megatron_agent.tasks` is one."""
-
-    @property
-    def seed(self) -> int: ...
-
-    @property
-    def options(self) -> Mapping[str, Any]: ...
+if TYPE_CHECKING:
+    from megatron_agent.task_rows import EnvTask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,15 +38,24 @@ class Demonstration:
 
 def demonstrate(
     spec: EnvSpec,
-    starts: Iterable[EpisodeStart],
+    tasks: Iterable[EnvTask],
     *,
     max_steps: int,
-    history_length: int,
+    memory: Memory,
     wander: float,
     label_noise: float,
     rng: random.Random,
 ) -> Iterator[Demonstration]:
-    """Play one episode from every start and yield its steps.
+    """Play one episode of every task and yield its steps.
+
+    Args:
+        spec: the environment, with the prompt of the run to come.
+        tasks: where episodes start.
+        max_steps: episode length limit.
+        memory: as in the run to come; it serves one episode after the other.
+        wander: chance of a random move.
+        label_noise: chance of a random label.
+        rng: the only source of randomness.
 
     Raises:
         ConfigError: the environment has no expert.
@@ -62,48 +66,29 @@ def demonstrate(
         )
     env = spec.make()
     try:
-        for start in starts:
-            observation = env.reset(seed=start.seed, options=start.options)
-            history: list[PastStep] = []
+        for task in tasks:
+            observation = env.reset(seed=task.seed, options=task.options)
+            memory.reset(task)
             for step_idx in range(max_steps):
                 plan = spec.expert(env)
                 if not plan:
                     break
                 yield Demonstration(
-                    prompt=spec.build_prompt(
-                        prompt_context(observation, step_idx, max_steps, history, history_length)
+                    prompt=step_prompt(
+                        spec, memory, observation, step_idx=step_idx, max_steps=max_steps
                     ),
                     response=spec.format_response(_spoil(plan[0], observation, label_noise, rng)),
                 )
                 action = _spoil(plan[0], observation, wander, rng)
                 outcome = env.step(action)
-                history.append(past_step(step_idx, observation, action, outcome.reward))
+                said = spec.format_response(action)
+                parsed = ParsedAction(action=action, valid=True)
+                memory.store(past_step(step_idx, observation, said, parsed, outcome))
                 observation = outcome.observation
                 if outcome.terminated or outcome.truncated:
                     break
     finally:
         env.close()
-
-
-def prompt_context(
-    observation: Observation,
-    step_idx: int,
-    max_steps: int,
-    history: Sequence[PastStep],
-    history_length: int,
-) -> PromptContext:
-    """What the prompt of one step may use: the last ``history_length`` steps (none when 0)."""
-    return PromptContext(
-        observation=observation,
-        step_idx=step_idx,
-        max_steps=max_steps,
-        history=tuple(history[-history_length:]) if history_length else (),
-    )
-
-
-def past_step(step_idx: int, observation: Observation, action: str, reward: float) -> PastStep:
-    """The memory of one step."""
-    return PastStep(step_idx=step_idx, observation=observation.text, action=action, reward=reward)
 
 
 def _spoil(action: str, observation: Observation, probability: float, rng: random.Random) -> str:

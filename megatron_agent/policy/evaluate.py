@@ -1,7 +1,7 @@
 """How often a policy succeeds when it samples its actions, without any server.
 
-The same prompts, the same history window and the same action parsing as in the rollout; the
-episodes of a batch go in lock-step, which is the quick way for a model this small.
+The same prompts, the same memory and the same action parsing as in the rollout; the episodes of a
+batch go in lock-step, which is the quick way for a model this small.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from envs.base import Observation, PastStep
+from envs.base import Observation
 from envs.registry import EnvSpec
-from megatron_agent.policy.demonstrations import EpisodeStart, past_step, prompt_context
 from megatron_agent.policy.sampling import sample_responses
 from megatron_agent.policy.tokenizer import encode_prompt
+from megatron_agent.rollout.memory import load_memory
+from megatron_agent.rollout.prompting import past_step, step_prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from megatron_agent.task_rows import EnvTask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,20 +63,23 @@ def evaluate_policy(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     spec: EnvSpec,
-    starts: Sequence[EpisodeStart],
+    tasks: Sequence[EnvTask],
     *,
     max_steps: int,
     history_length: int,
+    memory: str = "window",
     temperature: float = 1.0,
     max_new_tokens: int = 16,
     seed: int = 0,
     batch_size: int = 256,
 ) -> Evaluation:
-    """Play one episode from every start and count successes.
+    """Play one episode of every task and count successes.
 
     Args:
-        starts: seeds and options; give a start several times to play it several times.
+        tasks: give a task several times to play it several times.
         max_steps: episode length limit; an episode that reaches it has failed.
+        history_length: past steps that a prompt may show.
+        memory: which ones: a name, or ``package.module:Class``.
         seed: of the sampling.
         batch_size: episodes played side by side.
     """
@@ -82,14 +88,17 @@ def evaluate_policy(
     generator = torch.Generator().manual_seed(seed)
     model.eval()
     played: list[_Session] = []
-    for first in range(0, len(starts), batch_size):
-        sessions = [_Session(spec, start) for start in starts[first : first + batch_size]]
+    for first in range(0, len(tasks), batch_size):
+        sessions = [
+            _Session(spec, task, memory, history_length)
+            for task in tasks[first : first + batch_size]
+        ]
         played.extend(sessions)
         for step_idx in range(max_steps):
             running = [session for session in sessions if not session.done]
             if not running:
                 break
-            prompts = [session.prompt(step_idx, max_steps, history_length) for session in running]
+            prompts = [session.prompt(step_idx, max_steps) for session in running]
             responses_N = sample_responses(
                 model,
                 [encode_prompt(tokenizer, prompt) for prompt in prompts],
@@ -109,29 +118,28 @@ def evaluate_policy(
 class _Session:
     """One episode while it is being played."""
 
-    def __init__(self, spec: EnvSpec, start: EpisodeStart) -> None:
+    def __init__(self, spec: EnvSpec, task: EnvTask, memory: str, history_length: int) -> None:
         self._spec = spec
         self._env = spec.make()
-        self._observation: Observation = self._env.reset(seed=start.seed, options=start.options)
-        self._history: list[PastStep] = []
+        self._observation: Observation = self._env.reset(seed=task.seed, options=task.options)
+        self._memory = load_memory(memory, history_length)
+        self._memory.reset(task)
         self.done = False
         self.success = False
+        self.num_steps = 0
         self.num_valid = 0
 
-    @property
-    def num_steps(self) -> int:
-        return len(self._history)
-
-    def prompt(self, step_idx: int, max_steps: int, history_length: int) -> str:
-        return self._spec.build_prompt(
-            prompt_context(self._observation, step_idx, max_steps, self._history, history_length)
+    def prompt(self, step_idx: int, max_steps: int) -> str:
+        return step_prompt(
+            self._spec, self._memory, self._observation, step_idx=step_idx, max_steps=max_steps
         )
 
     def act(self, step_idx: int, response: str) -> None:
         parsed = self._spec.project(response, self._observation.admissible_actions)
         outcome = self._env.step(parsed.action)
-        self._history.append(past_step(step_idx, self._observation, parsed.action, outcome.reward))
+        self._memory.store(past_step(step_idx, self._observation, response, parsed, outcome))
         self._observation = outcome.observation
+        self.num_steps += 1
         self.num_valid += parsed.valid and outcome.action_valid
         self.success = bool(outcome.info.get("success", False))
         self.done = outcome.terminated or outcome.truncated

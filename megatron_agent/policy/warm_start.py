@@ -13,21 +13,20 @@ temperature 1.
 from __future__ import annotations
 
 import logging
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from envs.registry import EnvSpec
 from megatron_agent.errors import ConfigError
-from megatron_agent.policy.demonstrations import Demonstration, EpisodeStart, demonstrate
 from megatron_agent.policy.evaluate import Evaluation, evaluate_policy
-from megatron_agent.policy.sampling import pad_left, positions
-from megatron_agent.policy.tokenizer import encode_prompt
+from megatron_agent.policy.imitation import Imitator
+from megatron_agent.rollout.memory import load_memory
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from megatron_agent.task_rows import EnvTask
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +35,6 @@ NEARLY_GREEDY = 0.05
 
 DOUBT_RATE = 0.25
 """Learning rate of doubting, as a share of ``learning_rate``."""
-
-Example = tuple[list[int], list[int]]
-"""Prompt ids and response ids of one demonstration."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +60,10 @@ class WarmStartConfig:
     """Episode length limit, as ``env.max_steps`` in the run to come."""
     history_length: int = 2
     """Past steps in a prompt, as ``env.history_length`` in the run to come."""
+    memory: str = "window"
+    """Which past steps, as ``env.memory`` in the run to come."""
+    prompt_file: str | None = None
+    """Instead of the environment's own prompt, as ``env.prompt_file`` in the run to come."""
     wander: float = 0.3
     """Chance of a random move; see `megatron_agent.policy.demonstrations`."""
     label_noise: float = 0.5
@@ -94,6 +94,10 @@ class WarmStartConfig:
             )
         if self.history_length < 0:
             raise ConfigError("history_length", "must be >= 0", self.history_length, "Use 2.")
+        try:
+            load_memory(self.memory, self.history_length)
+        except ConfigError as error:
+            raise ConfigError("memory", error.rule, error.value, error.remedy) from error
         if not 0 < self.learning_rate < 1:
             raise ConfigError("learning_rate", "must be in (0, 1)", self.learning_rate, "Use 2e-3.")
 
@@ -116,10 +120,10 @@ class WarmStartResult:
     """The same tasks at a temperature near zero: what the policy knows, and sampling hides."""
 
 
-def split_starts(
-    spec: EnvSpec, starts: Sequence[EpisodeStart], num_measure: int
-) -> tuple[list[EpisodeStart], list[EpisodeStart]]:
-    """Divide starts into some to demonstrate and ``num_measure`` to measure on, with no state in
+def split_tasks(
+    spec: EnvSpec, tasks: Sequence[EnvTask], num_measure: int
+) -> tuple[list[EnvTask], list[EnvTask]]:
+    """Divide tasks into some to demonstrate and ``num_measure`` to measure on, with no start in
     common.
 
     Where the environment can tell that two seeds are the same start in disguise, the demonstrations
@@ -129,17 +133,17 @@ def split_starts(
         ConfigError: nothing is left to demonstrate.
     """
 
-    def key_of(start: EpisodeStart) -> str:
-        return spec.start_key(start.seed, start.options) if spec.start_key else str(start.seed)
+    def key_of(task: EnvTask) -> str:
+        return spec.start_key(task.seed, task.options) if spec.start_key else str(task.seed)
 
-    measured = list(starts[:num_measure])
-    measured_keys = {key_of(start) for start in measured}
-    shown = [start for start in starts[num_measure:] if key_of(start) not in measured_keys]
+    measured = list(tasks[:num_measure])
+    measured_keys = {key_of(task) for task in measured}
+    shown = [task for task in tasks[num_measure:] if key_of(task) not in measured_keys]
     if not shown:
         raise ConfigError(
             "num_tasks",
             f"must leave tasks to demonstrate beside the {num_measure} that are measured",
-            len(starts),
+            len(tasks),
             "Give more training tasks, or lower num_measure_episodes.",
         )
     return shown, measured
@@ -149,7 +153,7 @@ def warm_start(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     spec: EnvSpec,
-    starts: Sequence[EpisodeStart],
+    tasks: Sequence[EnvTask],
     config: WarmStartConfig,
     *,
     seed: int,
@@ -158,13 +162,14 @@ def warm_start(
     machine.
 
     Args:
-        starts: training tasks. The first ``num_measure_episodes`` are set aside to measure on.
+        spec: the environment, with the prompt of ``config.prompt_file`` if there is one.
+        tasks: to train on. The first ``num_measure_episodes`` are set aside to measure on.
         seed: of demonstrations, shuffling and sampling.
 
     Raises:
         ConfigError: the environment has no expert, or there are too few tasks.
     """
-    shown, measured = split_starts(spec, starts, config.num_measure_episodes)
+    shown, measured = split_tasks(spec, tasks, config.num_measure_episodes)
 
     def measure(temperature: float) -> Evaluation:
         return evaluate_policy(
@@ -174,15 +179,16 @@ def warm_start(
             measured,
             max_steps=config.max_steps,
             history_length=config.history_length,
+            memory=config.memory,
             temperature=temperature,
             seed=seed,
         )
 
-    trainer = _Trainer(model, tokenizer, spec, shown, config, seed)
+    imitator = Imitator(model, tokenizer, spec, shown, config, seed)
     num_updates, skill = 0, None
     while num_updates < config.max_updates:
         num_updates += 1
-        trainer.update(_learning_rate(num_updates, config), label_noise=0.0)
+        imitator.update(_learning_rate(num_updates, config), label_noise=0.0)
         if num_updates % config.measure_every and num_updates < config.max_updates:
             continue
         skill = measure(temperature=1.0)
@@ -196,7 +202,7 @@ def warm_start(
         and num_doubt_updates < config.max_doubt_updates
     ):
         num_doubt_updates += 1
-        trainer.update(config.learning_rate * DOUBT_RATE, label_noise=config.label_noise)
+        imitator.update(config.learning_rate * DOUBT_RATE, label_noise=config.label_noise)
         if (
             num_doubt_updates % config.measure_doubt_every
             and num_doubt_updates < config.max_doubt_updates
@@ -230,102 +236,3 @@ def _learning_rate(update: int, config: WarmStartConfig) -> float:
     """Linear warm-up, then linear decay to a tenth: a steady rate leaves success jumping about."""
     warmup = min(1.0, update / config.num_warmup_updates)
     return config.learning_rate * warmup * (1.0 - 0.9 * update / config.max_updates)
-
-
-class _Trainer:
-    """Updates on demonstrations, clean or noisy, from one optimizer and one stream of episodes
-    for each kind.
-    """
-
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        spec: EnvSpec,
-        starts: Sequence[EpisodeStart],
-        config: WarmStartConfig,
-        seed: int,
-    ) -> None:
-        import torch
-
-        self._model = model
-        self._pad_id: int = tokenizer.pad_token_id
-        self._optimizer = torch.optim.AdamW(
-            model.parameters(), lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.0
-        )
-        self._batches: dict[float, Iterator[list[Example]]] = {
-            noise: _batches(_examples(tokenizer, spec, starts, config, noise, seed), config)
-            for noise in (0.0, config.label_noise)
-        }
-
-    def update(self, learning_rate: float, *, label_noise: float) -> None:
-        import torch
-
-        for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate
-        self._model.train()
-        self._optimizer.zero_grad()
-        response_loss(self._model, next(self._batches[label_noise]), self._pad_id).backward()
-        torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
-        self._optimizer.step()
-
-
-def response_loss(model: PreTrainedModel, examples: Sequence[Example], pad_id: int) -> torch.Tensor:
-    """Mean cross-entropy over the response tokens of a batch (a scalar tensor)."""
-    import torch
-
-    width = max(len(response) for _, response in examples)
-    ids_NL, mask_NL = pad_left([prompt + response for prompt, response in examples], pad_id)
-    output = model(
-        input_ids=ids_NL,
-        attention_mask=mask_NL,
-        position_ids=positions(mask_NL),
-        use_cache=False,
-        # The last prompt token predicts the first response token.
-        logits_to_keep=width + 1,
-    )
-    targets_NL = ids_NL[:, -width:].clone()
-    for row, (_, response) in enumerate(examples):
-        # Rows end at the right edge, so a shorter response leaves prompt tokens in the window.
-        targets_NL[row, : width - len(response)] = -100
-    return torch.nn.functional.cross_entropy(
-        output.logits[:, :-1].flatten(0, 1), targets_NL.flatten(), ignore_index=-100
-    )
-
-
-def _examples(
-    tokenizer: PreTrainedTokenizerBase,
-    spec: EnvSpec,
-    starts: Sequence[EpisodeStart],
-    config: WarmStartConfig,
-    label_noise: float,
-    seed: int,
-) -> Iterator[Example]:
-    """Encoded demonstrations without end: every pass plays the episodes afresh and shuffles their
-    steps.
-    """
-    rng = random.Random(seed)
-    while True:
-        demonstrations: list[Demonstration] = list(
-            demonstrate(
-                spec,
-                starts,
-                max_steps=config.max_steps,
-                history_length=config.history_length,
-                wander=config.wander,
-                label_noise=label_noise,
-                rng=rng,
-            )
-        )
-        rng.shuffle(demonstrations)
-        for demonstration in demonstrations:
-            response_ids = tokenizer.encode(demonstration.response, add_special_tokens=False)
-            yield (
-                encode_prompt(tokenizer, demonstration.prompt),
-                [*response_ids, tokenizer.eos_token_id],
-            )
-
-
-def _batches(examples: Iterator[Example], config: WarmStartConfig) -> Iterator[list[Example]]:
-    while True:
-        yield [next(examples) for _ in range(config.batch_size)]

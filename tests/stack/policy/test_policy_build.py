@@ -11,9 +11,10 @@ import pytest
 from envs.registry import load_env
 from megatron_agent.policy.build import PolicyRecipe, build_policy
 from megatron_agent.policy.evaluate import evaluate_policy
+from megatron_agent.policy.imitation import response_loss
 from megatron_agent.policy.model import ModelShape
 from megatron_agent.policy.sampling import sample_responses
-from megatron_agent.policy.warm_start import WarmStartConfig, response_loss
+from megatron_agent.policy.warm_start import WarmStartConfig
 from megatron_agent.tasks import generate_tasks
 
 pytestmark = pytest.mark.stack

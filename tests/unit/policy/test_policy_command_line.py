@@ -38,6 +38,8 @@ def program() -> ModuleType:
         ("--lr 2", r"--lr must be in \(0, 1\), got 2.0"),
         ("--vocab-size 700", "--vocab-size must be a multiple of 64 and at least 320, got 700"),
         ("--num-threads 0", "--num-threads must be at least 1, got 0"),
+        ("--memory windw", "--memory must be one of .* got 'windw'. Did you mean 'window'"),
+        ("--warm-start --prompt-file none.txt", "--prompt-file must be a prompt template for .*"),
         ("--warm-start --num-tasks 0", "--num-tasks must be more than .* got 0"),
         ("--warm-start --train-tasks none.parquet", "--train-tasks: none.parquet: no such task"),
     ],

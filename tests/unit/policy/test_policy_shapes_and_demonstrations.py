@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,15 @@ from megatron_agent.policy.build import RECIPE_FILE, check_destination
 from megatron_agent.policy.demonstrations import demonstrate
 from megatron_agent.policy.evaluate import wilson_interval
 from megatron_agent.policy.model import ModelShape
-from megatron_agent.policy.warm_start import WarmStartConfig, split_starts
+from megatron_agent.policy.warm_start import WarmStartConfig, split_tasks
+from megatron_agent.rollout.memory import WindowMemory
+from megatron_agent.tasks import EnvTask
 
 pytestmark = pytest.mark.unit
 
 
-@dataclass(frozen=True, kw_only=True)
-class Start:
-    seed: int
-    options: Mapping[str, Any] = field(default_factory=dict)
+def start(seed: int) -> EnvTask:
+    return EnvTask(env="corridor", task_id=f"{seed}", seed=seed, split="train")
 
 
 class Corridor(TextEnv):
@@ -68,21 +67,21 @@ CORRIDOR = EnvSpec(
 )
 
 
-def _demonstrate(starts: list[Start], **changes: Any) -> list[tuple[str, str]]:
+def _demonstrate(tasks: list[EnvTask], **changes: Any) -> list[tuple[str, str]]:
     settings: dict[str, Any] = {
         "max_steps": 5,
-        "history_length": 1,
+        "memory": WindowMemory(1),
         "wander": 0.0,
         "label_noise": 0.0,
         "rng": random.Random(0),
     }
-    found = demonstrate(CORRIDOR, starts, **(settings | changes))
+    found = demonstrate(CORRIDOR, tasks, **(settings | changes))
     return [(one.prompt, one.response) for one in found]
 
 
 def test_an_expert_episode_becomes_one_example_a_step_with_its_window_of_the_past() -> None:
     right = "<think></think><action>right</action>"
-    assert _demonstrate([Start(seed=0), Start(seed=1)]) == [
+    assert _demonstrate([start(0), start(1)]) == [
         ("[] at 0", right),
         ("[at 0 right] at 1", right),
         ("[] at 1", right),
@@ -90,14 +89,14 @@ def test_an_expert_episode_becomes_one_example_a_step_with_its_window_of_the_pas
 
 
 def test_history_length_zero_shows_no_past() -> None:
-    assert [prompt for prompt, _ in _demonstrate([Start(seed=0)], history_length=0)] == [
+    assert [prompt for prompt, _ in _demonstrate([start(0)], memory=WindowMemory(0))] == [
         "[] at 0",
         "[] at 1",
     ]
 
 
 def test_wandering_changes_the_moves_but_not_the_advice() -> None:
-    found = _demonstrate([Start(seed=0)] * 50, wander=1.0)
+    found = _demonstrate([start(0)] * 50, wander=1.0)
     assert {response for _, response in found} == {format_response("right")}
     assert any(prompt.startswith("[at 0 left]") for prompt, _ in found)
 
@@ -106,9 +105,9 @@ def test_the_answer_to_imitate_is_in_the_environments_own_form() -> None:
     spec = dataclasses.replace(CORRIDOR, format_response=lambda action: f"go {action}")
     found = demonstrate(
         spec,
-        [Start(seed=1)],
+        [start(1)],
         max_steps=1,
-        history_length=0,
+        memory=WindowMemory(0),
         wander=0.0,
         label_noise=0.0,
         rng=random.Random(0),
@@ -117,7 +116,7 @@ def test_the_answer_to_imitate_is_in_the_environments_own_form() -> None:
 
 
 def test_label_noise_changes_the_advice_but_not_the_moves() -> None:
-    found = _demonstrate([Start(seed=0)] * 50, label_noise=1.0)
+    found = _demonstrate([start(0)] * 50, label_noise=1.0)
     assert {response for _, response in found} == {
         format_response("left"),
         format_response("right"),
@@ -137,9 +136,9 @@ def test_an_environment_without_expert_cannot_be_demonstrated() -> None:
         next(
             demonstrate(
                 spec,
-                [Start(seed=0)],
+                [start(0)],
                 max_steps=1,
-                history_length=0,
+                memory=WindowMemory(0),
                 wander=0.0,
                 label_noise=0.0,
                 rng=random.Random(0),
@@ -148,15 +147,15 @@ def test_an_environment_without_expert_cannot_be_demonstrated() -> None:
 
 
 def test_measured_starts_are_not_demonstrated_under_another_seed() -> None:
-    starts = [Start(seed=seed) for seed in (0, 1, 2, 3, 4)]
-    shown, measured = split_starts(CORRIDOR, starts, 1)
-    assert [start.seed for start in measured] == [0]
-    assert [start.seed for start in shown] == [1, 3]  # 2 and 4 are 0 in disguise
+    tasks = [start(seed) for seed in (0, 1, 2, 3, 4)]
+    shown, measured = split_tasks(CORRIDOR, tasks, 1)
+    assert [task.seed for task in measured] == [0]
+    assert [task.seed for task in shown] == [1, 3]  # 2 and 4 are 0 in disguise
 
 
 def test_too_few_starts_to_demonstrate_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"num_tasks must leave tasks .* the 2 .* got 3"):
-        split_starts(CORRIDOR, [Start(seed=0), Start(seed=1), Start(seed=2)], 2)
+        split_tasks(CORRIDOR, [start(0), start(1), start(2)], 2)
 
 
 @pytest.mark.parametrize(
@@ -183,6 +182,7 @@ def test_a_shape_that_cannot_work_is_refused(changes: dict[str, Any], message: s
         ({"skill_success": 0.3}, r"target_success must be at most skill_success \(0.3\), got 0.4"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"history_length": -1}, "history_length must be >= 0, got -1"),
+        ({"memory": "windw"}, r"memory must be one of key_event, .* got 'windw'. Did you mean"),
         ({"learning_rate": 0.0}, r"learning_rate must be in \(0, 1\), got 0.0"),
     ],
 )
