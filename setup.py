@@ -73,6 +73,7 @@ setup(
         # For a retrieval server that searches by meaning: the encoder and its index.
         "search-dense": [*TEXT_RETRIEVAL, "faiss-cpu>=1.9,<2", "sentence-transformers>=3.3,<6"],
         "minigrid": ["minigrid>=3.2,<4"],
+        "openenv": ["aiohttp>=3.11,<4"],
     },
     entry_points={
         "console_scripts": ["megatron-agent = megatron_agent.cli:main"],

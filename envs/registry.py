@@ -40,6 +40,7 @@ _BUILT_IN: Mapping[str, str] = {
     "cliffwalking": "envs.cliffwalking:SPEC",
     "cards": "envs.cards:SPEC",
     "frozenlake": "envs.frozenlake:SPEC",
+    "openenv": "envs.openenv:SPEC",
     "taxi": "envs.taxi:SPEC",
     "sokoban": "envs.sokoban:SPEC",
     "webshop": "envs.webshop:SPEC",

@@ -32,11 +32,12 @@ def installed_names() -> list[str]:
     ]
 
 
-def tasks_of(names: list[str], *, alfworld: Path, data: Path) -> list[EnvTask]:
+def tasks_of(names: list[str], *, alfworld: Path, data: Path, openenv_url: str) -> list[EnvTask]:
     games = [{"game": game} for game in ("number_line", "ez_points", "points24", "blackjack")]
     options = {
         "cards": games,
         "alfworld": [{"data_dir": str(alfworld)}],
+        "openenv": [{"url": f"{openenv_url}/hunt", "text_field": "text"}],
         "search": [{"data_dir": str(data)}],
         "webshop": [{"data_dir": str(data)}],
     }
@@ -60,11 +61,11 @@ def alfworld(shared_data: Path, tmp_path: Path) -> Path:
 
 
 def test_every_environment_gives_rows_that_are_trained_on(
-    training_run: MakeRun, tmp_path: Path, shared_data: Path, alfworld: Path
+    training_run: MakeRun, tmp_path: Path, shared_data: Path, alfworld: Path, openenv_url: str
 ) -> None:
     names = installed_names()
     tasks = [
-        *tasks_of(names, alfworld=alfworld, data=shared_data),
+        *tasks_of(names, alfworld=alfworld, data=shared_data, openenv_url=openenv_url),
         *generate_tasks("gym:Taxi-v4", 1, 0),
     ]
     write_tasks(tmp_path / "train.parquet", tasks)

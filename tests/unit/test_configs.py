@@ -41,6 +41,9 @@ def test_every_file_of_a_group_is_fine(
         game.parent.mkdir(parents=True)
         game.touch()
         monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
+    elif group == "env" and name == "openenv":
+        url = request.getfixturevalue("openenv_url")
+        monkeypatch.setenv("MEGATRON_AGENT_OPENENV_URL", f"{url}/hunt")
     elif group == "env" and name in env_names() and load_env(name).check_data is not None:
         monkeypatch.setenv("MEGATRON_AGENT_DATA", str(request.getfixturevalue("shared_data")))
     expected = {"actor_rollout_ref.model.path"}

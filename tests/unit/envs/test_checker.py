@@ -36,6 +36,9 @@ OPTIONS = {"size": 4, "is_slippery": False, "p": 0.8}
 def test_every_registered_environment_keeps_the_contract(
     name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ):
+    if name == "openenv":
+        url = request.getfixturevalue("openenv_url")
+        monkeypatch.setenv("MEGATRON_AGENT_OPENENV_URL", f"{url}/hunt")
     try:
         spec = load_env(name)
     except EnvLoadError as error:
