@@ -58,6 +58,26 @@ class GroupStartError(EnvError):
 
 class GroupFilterError(MegatronAgentError, RuntimeError):
     """Dynamic sampling reached its bound with too few groups whose returns differ."""
+class EnvTimeoutError(EnvError):
+    """One reset or step took longer than its deadline."""
+
+
+class EnvDiedError(EnvError):
+    """The process of an environment ended while it was working for this session."""
+
+
+class EnvGarbageError(EnvError):
+    """The process of an environment answered with something that is no answer."""
+
+
+class EnvMemoryError(EnvError):
+    """The process of an environment grew beyond ``env.worker_memory_limit``."""
+
+
+class EnvLostError(EnvError):
+    """The process of an environment is gone, and this session was not what ended it."""
+
+
 
 
 class RewardError(MegatronAgentError, ValueError):

@@ -80,7 +80,8 @@ class Episode:
     success: bool
     failure: str = ""
     """Empty, or why the episode ended without the environment's say: ``env_error: ...``,
-    ``prompt_too_long: ...``, ``generation_error: ...``. A failed episode is data: it stays in its
+    ``env_timeout: ...`` (docs/faults.md has all kinds), ``prompt_too_long: ...``,
+    ``generation_error: ...``. A failed episode is data: it stays in its
     group."""
 
     @property

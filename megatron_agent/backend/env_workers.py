@@ -34,10 +34,9 @@ class RolloutResources:
         """The environment pool of this process, started.
 
         Args:
-            config: the run's configuration; reads
-                ``env.{num_workers,reset_timeout_s,step_timeout_s,
-                start_timeout_s}``. ``env.num_workers`` counts the whole machine's worker processes
-                and is divided among the agent-loop processes.
+            config: the run's configuration; reads ``env.{num_workers,reset_timeout_s,
+                step_timeout_s,start_timeout_s,worker_memory_limit}``. ``env.num_workers`` counts
+                the whole machine's worker processes and is divided among the agent-loop processes.
         """
         if cls._pool_lock is None:
             cls._pool_lock = asyncio.Lock()
@@ -49,6 +48,7 @@ class RolloutResources:
                     reset_timeout_s=float(config.env.reset_timeout_s),
                     step_timeout_s=float(config.env.step_timeout_s),
                     start_timeout_s=float(config.env.start_timeout_s),
+                    worker_memory_limit=config.env.worker_memory_limit,
                     log_dir=Path(str(config.run.dir)) / "logs",
                 )
                 await pool.start()

@@ -80,6 +80,8 @@ class EnvSettings:
     """Longest a reset may take."""
     start_timeout_s: float = ruled(above=0)
     """Longest a worker may take until it is ready."""
+    worker_memory_limit: int | str | None
+    """Most memory a worker may hold before it is replaced: bytes, or a size such as 8GiB."""
     generate_timeout_s: float = ruled(above=0)
     """Longest the inference servers may take for one response; then the episode has failed."""
     rollout: GroupSettings

@@ -2,7 +2,8 @@
 
 Environments live in worker processes, several in each; the pool deals sessions out to the worker
 with the fewest, and checks at every group's start that its sessions see the same state. What goes
-wrong in an environment is an `EnvError` for the sessions of that worker; the pool goes on.
+wrong in an environment is an `EnvError` for its session; sessions that lose their process through
+another begin again where they were (`megatron_agent.rollout.env_session`). The pool goes on.
 
 Example::
 
@@ -18,22 +19,20 @@ Example::
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from envs.base import Observation, StepOutcome
-from megatron_agent.errors import ConfigError, EnvError, GroupStartError
+from megatron_agent.errors import ConfigError
+from megatron_agent.rollout.env_session import EnvSession
 from megatron_agent.rollout.group_starts import GroupStarts
 from megatron_agent.rollout.pool_stats import PoolStats
 from megatron_agent.rollout.worker_count import check_num_workers
+from megatron_agent.rollout.worker_memory import LOOK_EVERY_S, held_bytes, memory_limit_bytes
 from megatron_agent.rollout.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
     from megatron_agent.tasks import EnvTask
-
-_log = logging.getLogger(__name__)
 
 
 class EnvPool:
@@ -46,6 +45,8 @@ class EnvPool:
         step_timeout_s: deadline for one ``step`` (and one ``close``).
         start_timeout_s: deadline for a worker process to come up.
         close_timeout_s: how long a worker may take to close its environments at the end.
+        worker_memory_limit: bytes, or a size such as ``8GiB``, that a worker process and what it
+            starts may hold; one that holds more is replaced. None: no limit.
         log_dir: folder for what the workers print; None: the stderr of this process.
 
     Raises:
@@ -60,6 +61,7 @@ class EnvPool:
         step_timeout_s: float = 30.0,
         start_timeout_s: float = 60.0,
         close_timeout_s: float = 5.0,
+        worker_memory_limit: int | str | None = None,
         log_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         check_num_workers(num_workers)
@@ -82,7 +84,8 @@ class EnvPool:
             )
             for worker_id in range(num_workers)
         ]
-        self._num_open = dict.fromkeys(range(num_workers), 0)
+        self._memory_limit = memory_limit_bytes(worker_memory_limit)
+        self._memory_watch: asyncio.Task[None] | None = None
         self._num_sessions = 0
         self._group_starts = GroupStarts()
         self.counters = PoolStats()
@@ -97,35 +100,42 @@ class EnvPool:
             EnvError: a worker that does not come up within its deadline; none is left running.
         """
         try:
-            await asyncio.gather(*(worker.start() for worker in self._workers))
+            await asyncio.gather(*(worker.ready() for worker in self._workers))
         except BaseException:
             await self.close()
             raise
+        if self._memory_limit is not None:
+            self._memory_watch = asyncio.create_task(self._watch_memory(self._memory_limit))
 
     async def open_session(self, task: EnvTask, group_id: str, session_id: int) -> EnvSession:
         """A session on the least busy worker. Nothing runs before its ``reset``."""
-        worker_id = min(self._num_open, key=lambda number: self._num_open[number])
-        self._num_open[worker_id] += 1
+        worker = min(self._workers, key=lambda worker: worker.num_sessions)
+        worker.num_sessions += 1
         self._num_sessions += 1
         return EnvSession(
-            pool=self,
-            worker=self._workers[worker_id],
             task=task,
             group_id=group_id,
             session_id=session_id,
             key=f"{self._num_sessions}",
+            worker=worker,
+            counters=self.counters,
+            group_starts=self._group_starts,
+            reset_timeout_s=self.reset_timeout_s,
+            step_timeout_s=self.step_timeout_s,
         )
 
     async def close(self) -> None:
         """End every worker, within ``close_timeout_s``. May be called twice."""
+        if self._memory_watch is not None:
+            self._memory_watch.cancel()
         await asyncio.gather(*(worker.close(self._close_timeout_s) for worker in self._workers))
 
     def stats(self) -> dict[str, float]:
         """Counters since the start, and latencies in seconds of the latest calls.
 
         Keys: ``num_workers``, ``num_worker_replacements``, ``num_open_sessions``, ``num_sessions``,
-        ``num_env_errors``, ``num_group_start_errors``, and for ``reset``, ``step`` and ``close``
-        ``num_<op>`` and ``<op>_s/p50|p95|p99`` (what the environment took) plus
+        ``num_env_errors``, ``num_restores``, ``num_group_start_errors``, and for each of ``reset``,
+        ``step`` and ``close`` ``num_<op>``, ``<op>_s/p50|p95|p99`` (what the environment took) and
         ``<op>_wait_s/p95`` (what waiting for the worker and the transport added).
         """
         return {
@@ -133,7 +143,7 @@ class EnvPool:
             "num_worker_replacements": float(
                 sum(max(0, worker.num_starts - 1) for worker in self._workers)
             ),
-            "num_open_sessions": float(sum(self._num_open.values())),
+            "num_open_sessions": float(sum(worker.num_sessions for worker in self._workers)),
             "num_sessions": float(self._num_sessions),
             **self.counters.as_dict(),
         }
@@ -142,89 +152,9 @@ class EnvPool:
         """Process id of each worker, None for one that is down until its next use."""
         return [worker.pid for worker in self._workers]
 
-    def _session_closed(self, worker_id: int) -> None:
-        self._num_open[worker_id] -= 1
-
-    def _check_group_start(self, session: EnvSession, observation: Observation) -> None:
-        try:
-            self._group_starts.check(
-                session.group_id, session.session_id, session.task, observation.anchor
-            )
-        except GroupStartError:
-            self.counters.num_group_start_errors += 1
-            raise
-
-
-class EnvSession:
-    """One environment in one worker, for one episode. Made by `EnvPool.open_session`."""
-
-    def __init__(
-        self,
-        *,
-        pool: EnvPool,
-        worker: WorkerProcess,
-        task: EnvTask,
-        group_id: str,
-        session_id: int,
-        key: str,
-    ) -> None:
-        self.task, self.group_id, self.session_id = task, group_id, session_id
-        self._pool, self._worker, self._key = pool, worker, key
-        self._incarnation: int | None = None
-        self._is_closed = False
-
-    async def reset(self) -> Observation:
-        """Start the task's episode.
-
-        Raises:
-            EnvError: the environment or its process failed.
-            GroupStartError: another session of the group started in a different state.
-        """
-        arguments = {
-            "env": self.task.env,
-            "seed": self.task.seed,
-            "options": dict(self.task.options),
-        }
-        observation = await self._ask("reset", arguments, self._pool.reset_timeout_s)
-        self._pool._check_group_start(self, observation)
-        return observation
-
-    async def step(self, action: str) -> StepOutcome:
-        """Take one action; raises EnvError when the environment or its process failed."""
-        if self._incarnation is None:
-            raise EnvError(f"{self._who()}: step() came before reset().")
-        return await self._ask("step", {"action": action}, self._pool.step_timeout_s)
-
-    async def close(self) -> None:
-        """Free the environment. May be called twice, and never raises for what the environment
-        does.
-        """
-        if self._is_closed:
-            return
-        self._is_closed = True
-        try:
-            if self._incarnation is not None:
-                await self._ask("close", {}, self._pool.step_timeout_s)
-        except EnvError as error:
-            _log.debug("closing after a failure: %s", error)
-        finally:
-            self._pool._session_closed(self._worker.worker_id)
-
-    async def _ask(self, operation: str, arguments: dict[str, Any], timeout_s: float) -> Any:
-        counters = self._pool.counters
-        with counters.timed(operation) as timing:
-            try:
-                payload, timing.env_s, self._incarnation = await self._worker.ask(
-                    operation,
-                    self._key,
-                    arguments,
-                    timeout_s=timeout_s,
-                    incarnation=self._incarnation,
-                )
-            except EnvError as error:
-                counters.num_env_errors += operation != "close"
-                raise EnvError(f"{self._who()}: {error}") from error
-        return payload
-
-    def _who(self) -> str:
-        return f"{self.task.env} (seed {self.task.seed}, session {self.session_id})"
+    async def _watch_memory(self, limit_bytes: int) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            held = held_bytes({worker.pid for worker in self._workers if worker.pid is not None})
+            for worker in self._workers:
+                worker.check_memory(held.get(worker.pid or 0, 0), limit_bytes)

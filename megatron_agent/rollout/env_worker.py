@@ -4,12 +4,12 @@ PARENT_PID``.
 A worker holds several environments and serves one request at a time over an inherited socket. It is
 a plain program rather than a ``multiprocessing`` child, because spawning through multiprocessing
 imports the parent's ``__main__`` again, and inside a Ray actor that is Ray's own worker program.
-It ends when the socket closes, and on Linux also when its parent dies while an environment is busy.
+It ends when the socket closes, and on Linux also when its parent dies while an environment is busy;
+whatever its environments started ends with it.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import signal
@@ -23,8 +23,8 @@ from typing import Any
 from envs.base import Observation, StepOutcome, TextEnv
 from envs.registry import load_env
 from megatron_agent.rollout.wire import ERROR, OK, FrameError, encode_frame, read_frame
+from megatron_agent.rollout.worker_guard import signal_at_parents_death, start_guard
 
-_PR_SET_PDEATHSIG = 1
 _MAX_REPR_CHARS = 200
 
 
@@ -127,6 +127,7 @@ def main() -> None:
     """Program entry: arguments are the socket's file descriptor and the parent's process id."""
     file_descriptor, parent_pid = int(sys.argv[1]), int(sys.argv[2])
     _die_with_parent(parent_pid)
+    start_guard()
     os.dup2(2, 1)  # what environments print on stdout goes where stderr goes
     serve(socket.socket(fileno=file_descriptor))
 
@@ -155,8 +156,7 @@ def _checked_observation(observation: Any, origin: str) -> Observation:
 
 
 def _die_with_parent(parent_pid: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal_at_parents_death(signal.SIGKILL)
     if os.getppid() != parent_pid:  # it died before the line above
         sys.exit(1)
 

@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING
 from envs.base import Observation, ParsedAction, StepOutcome
 from megatron_agent.anchors import anchor_digest
 from megatron_agent.errors import (
+    EnvDiedError,
     EnvError,
+    EnvGarbageError,
+    EnvLostError,
+    EnvMemoryError,
+    EnvTimeoutError,
     GenerationError,
     GroupStartError,
     PromptTooLongError,
@@ -39,8 +44,14 @@ _FAILURE_KINDS: tuple[tuple[type[Exception], str], ...] = (
     (PromptTooLongError, "prompt_too_long"),
     (GenerationError, "generation_error"),
     (EnvError, "env_error"),
+    (EnvTimeoutError, "env_timeout"),
+    (EnvDiedError, "env_died"),
+    (EnvGarbageError, "env_garbage"),
+    (EnvMemoryError, "env_memory"),
+    (EnvLostError, "env_lost"),
 )
 _MAX_FAILURE_CHARS = 500
+"""What a failure's text begins with; the first class that fits."""
 
 
 async def run_episode(

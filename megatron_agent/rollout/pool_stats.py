@@ -32,6 +32,7 @@ class PoolStats:
 
     def __init__(self) -> None:
         self.num_env_errors = 0
+        self.num_restores = 0
         self.num_group_start_errors = 0
         self._operations = {name: _Operation() for name in OPERATIONS}
 
@@ -49,6 +50,7 @@ class PoolStats:
         """Flat and numeric, ready for a metrics logger."""
         numbers: dict[str, float] = {
             "num_env_errors": float(self.num_env_errors),
+            "num_restores": float(self.num_restores),
             "num_group_start_errors": float(self.num_group_start_errors),
         }
         for name, stats in self._operations.items():

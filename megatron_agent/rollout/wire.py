@@ -6,9 +6,9 @@ Both ends are ours and talk over a private socket pair, so pickles are safe here
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 import struct
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 MAX_FRAME_BYTES = 256 * 2**20
@@ -40,25 +40,42 @@ def read_frame(stream: BinaryIO) -> Any:
     return _decode(_read_exactly(stream, size))
 
 
-async def read_frame_async(reader: asyncio.StreamReader) -> Any:
-    """Next message of an asyncio stream.
+class FrameDecoder:
+    """Messages out of bytes that arrive in pieces.
 
-    Raises:
-        asyncio.IncompleteReadError: the other end is gone.
-        FrameError: not a frame.
+    Example:
+        >>> decoder, frame = FrameDecoder(), encode_frame("hello")
+        >>> list(decoder.feed(frame[:5])), list(decoder.feed(frame[5:]))
+        ([], ['hello'])
     """
-    size = _body_size(await reader.readexactly(_HEADER.size))
-    return _decode(await reader.readexactly(size))
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Any]:
+        """The messages that ``data`` completes, in order.
+
+        Raises:
+            FrameError: not a frame; nothing after it can be understood.
+        """
+        self._buffer += data
+        while len(self._buffer) >= _HEADER.size:
+            end = _HEADER.size + _body_size(self._buffer)
+            if len(self._buffer) < end:
+                return
+            message = _decode(self._buffer[_HEADER.size : end])
+            del self._buffer[:end]
+            yield message
 
 
-def _body_size(header: bytes) -> int:
-    (size,) = _HEADER.unpack(header)
+def _body_size(header: bytes | bytearray) -> int:
+    (size,) = _HEADER.unpack_from(header)
     if size > MAX_FRAME_BYTES:
         raise FrameError(f"a frame must have at most {MAX_FRAME_BYTES} bytes, got {size}.")
     return size
 
 
-def _decode(body: bytes) -> Any:
+def _decode(body: bytes | bytearray) -> Any:
     try:
         return pickle.loads(body)  # noqa: S301 - from a process that we started
     except Exception as error:  # garbage makes pickle raise nearly anything

@@ -1,10 +1,10 @@
 """The parent's handle on one worker process: start, ask, kill, replace.
 
-One request is in flight per worker, so a deadline measures one environment's own time and never the
-queue before it. When a call passes its deadline, or the process dies or sends garbage, the whole
-process is killed (SIGKILL, with the processes it started) and the next call starts a new one. The
-other sessions that lived in it are lost with it and get the same `EnvError`: a thread that hangs
-inside native code cannot be ended any other way.
+When a call passes its deadline, or the process dies, sends garbage or outgrows its memory, the
+whole process is killed (SIGKILL, with the processes it started) and the next call starts a new one:
+a thread that hangs inside native code cannot be ended any other way. The session whose request was
+under way gets an error that says what happened. The other sessions of the process get an
+`EnvLostError`, and can begin again in its successor.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from megatron_agent.errors import EnvError
-from megatron_agent.rollout.wire import OK, FrameError, encode_frame, read_frame_async
+from megatron_agent.errors import EnvError, EnvLostError, EnvMemoryError
+from megatron_agent.rollout.worker_link import WorkerLink
 
 _log = logging.getLogger(__name__)
 
@@ -45,26 +45,38 @@ class WorkerProcess:
 
     def __init__(self, worker_id: int, *, start_timeout_s: float, log_dir: Path | None) -> None:
         self.worker_id = worker_id
+        self.num_sessions = 0
+        """Open sessions, counted by those who open and close them."""
         self.num_starts = 0
         """Also the number of the living process: a session remembers the one it lives in."""
         self.last_death = ""
+        self.reset_turn = asyncio.Lock()
+        """To be held for a reset. Resets are slow: with one of them in line at a time, the steps of
+        sessions that have started wait for one reset, and not for hundreds."""
         self._start_timeout_s = start_timeout_s
         self._log_path = log_dir / f"env_worker_{worker_id}.log" if log_dir else None
         self._process: subprocess.Popen[bytes] | None = None
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
-        self._lock = asyncio.Lock()
+        self._link: WorkerLink | None = None
+        self._starting = asyncio.Lock()
         self._closed = False
 
     @property
     def pid(self) -> int | None:
-        """Process id while a process lives."""
+        """Process id while a process lives; also the id of its process group."""
         return self._process.pid if self._process else None
 
-    async def start(self) -> None:
-        """Start a process if none lives; raises EnvError when none is ready within the deadline."""
-        async with self._lock:
+    async def ready(self) -> int:
+        """Start a process if none lives.
+
+        Returns:
+            Its incarnation, for `ask`.
+
+        Raises:
+            EnvError: none is ready within the deadline, or the pool is closed.
+        """
+        async with self._starting:
             await self._ensure_started()
+            return self.num_starts
 
     async def ask(
         self,
@@ -73,90 +85,63 @@ class WorkerProcess:
         arguments: Mapping[str, Any],
         *,
         timeout_s: float,
-        incarnation: int | None = None,
-    ) -> tuple[Any, float, int]:
-        """Send one request and wait for its answer.
-
-        A caller that is cancelled leaves; the exchange goes on without it, so that the next request
-        does not read the answer to this one.
+        incarnation: int,
+    ) -> tuple[Any, float]:
+        """Send one request and wait for its answer. A caller that is cancelled leaves; the worker
+        goes on.
 
         Args:
-            timeout_s: deadline from the moment the worker is free.
-            incarnation: the ``num_starts`` that the session lives in; None starts a process if
-                none lives.
+            timeout_s: deadline from the moment the worker comes to this request.
+            incarnation: what `ready` returned for this session.
 
         Returns:
-            The answer, the seconds that the environment took, and the incarnation that gave it.
+            The answer, and the seconds that the environment took.
 
         Raises:
-            EnvError: the environment raised, or its process hung, died, was replaced or sent
-                garbage.
+            EnvLostError: the process is gone, and it was not this request that ended it.
+            EnvError: the environment raised, or its process hung, died or sent garbage.
         """
-        exchange = asyncio.ensure_future(
-            self._exchange((operation, session_key, dict(arguments)), timeout_s, incarnation)
+        self._notice_death()
+        if incarnation != self.num_starts or self._link is None:
+            raise EnvLostError(f"the process of this session is gone: {self.last_death}")
+        return await self._link.request(
+            (operation, session_key, dict(arguments)), timeout_s=timeout_s
         )
-        exchange.add_done_callback(_retrieve_exception)
-        return await asyncio.shield(exchange)
+
+    def check_memory(self, held_bytes: int, limit_bytes: int) -> None:
+        """Kill the process if it holds more than it may."""
+        if held_bytes > limit_bytes and self._process is not None:
+            self._lose(
+                EnvMemoryError,
+                f"holds {held_bytes / 2**20:.0f} MiB, more than env.worker_memory_limit allows "
+                f"({limit_bytes / 2**20:.0f} MiB)",
+            )
 
     async def close(self, timeout_s: float) -> None:
         """End the process: politely when it is idle, within the deadline in any case."""
         self._closed = True
-        process = self._process
+        process, link = self._process, self._link
         if process is None:
             return
-        if not self._lock.locked():
-            self._drop_connection()  # the worker sees the end of its input, closes and leaves
+        if link is not None and link.is_idle:
+            link.close()  # the worker sees the end of its input, closes and leaves
             await _wait_for_exit(process, timeout_s)
-        self._kill("the pool was closed")
-
-    async def _exchange(
-        self, request: tuple[str, str, dict[str, Any]], timeout_s: float, incarnation: int | None
-    ) -> tuple[Any, float, int]:
-        async with self._lock:
-            if incarnation is None:
-                await self._ensure_started()
-            elif incarnation != self.num_starts or self._process is None:
-                raise EnvError(f"the process of this session is gone: {self.last_death}")
-            operation = request[0]
-            try:
-                async with asyncio.timeout(timeout_s):
-                    status, payload, seconds = await self._round_trip(request)
-            except TimeoutError:
-                raise self._lost(f"{operation} took more than {timeout_s:g} s") from None
-            except (asyncio.IncompleteReadError, ConnectionError):
-                raise self._lost(f"died during {operation}") from None
-            except (FrameError, TypeError, ValueError) as error:
-                raise self._lost(f"sent garbage in answer to {operation}: {error}") from error
-            if status != OK:
-                raise EnvError(str(payload))
-            return payload, float(seconds), self.num_starts
-
-    async def _round_trip(self, message: Any) -> tuple[str, Any, float]:
-        assert self._reader is not None and self._writer is not None
-        self._writer.write(encode_frame(message))
-        await self._writer.drain()
-        status, payload, seconds = await read_frame_async(self._reader)
-        return status, payload, seconds
+        self._kill(EnvLostError, "the pool was closed")
 
     async def _ensure_started(self) -> None:
         if self._closed:
             raise EnvError(f"environment worker {self.worker_id}: the pool is closed.")
-        if self._process is not None and self._process.poll() is None:
-            return
+        self._notice_death()
         if self._process is not None:
-            self._lost("died while idle")
+            return
         self.num_starts += 1
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = self._spawn(theirs.fileno())
-        self._reader, self._writer = await asyncio.open_unix_connection(sock=ours)
-        try:
-            async with asyncio.timeout(self._start_timeout_s):
-                await read_frame_async(self._reader)
-        except TimeoutError:
-            raise self._lost(f"was not ready within {self._start_timeout_s:g} s") from None
-        except (asyncio.IncompleteReadError, ConnectionError, FrameError):
-            raise self._lost("died at start") from None
+        link = self._link = WorkerLink(self._lose)
+        ready = link.expect_ready(self._start_timeout_s)
+        await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=ours)
+        await ready
 
     def _spawn(self, file_descriptor: int) -> subprocess.Popen[bytes]:
         # The child must find what the parent finds, also when the parent's path was set in code.
@@ -177,31 +162,34 @@ class WorkerProcess:
                 start_new_session=True,  # a group of its own: killed with all that it starts
             )
 
-    def _lost(self, reason: str) -> EnvError:
-        """Kill what is left of the process; the error to raise for it."""
+    def _notice_death(self) -> None:
+        """Do not wait for the event loop to say that a process ended: nobody else is to blame."""
+        process, link = self._process, self._link
+        if process is not None and link is not None and process.poll() is not None:
+            link.connection_lost(None)
+
+    def _lose(self, kind: type[EnvError], reason: str) -> None:
+        """End what is left of the process, and tell those who wait for it."""
         process = self._process
         exit_code = process.poll() if process else None
         how = f" (exit code {exit_code})" if exit_code is not None else ""
         death = f"environment worker {self.worker_id} {reason}{how}{self._log_tail()}"
-        self._kill(death)
         _log.warning("%s; it will be replaced.", death)
-        return EnvError(death)
+        self._kill(kind, death)
 
-    def _kill(self, reason: str) -> None:
-        self._drop_connection()
+    def _kill(self, kind: type[EnvError], death: str) -> None:
         process, self._process = self._process, None
+        link, self._link = self._link, None
         if process is None:
             return
-        self.last_death = reason
+        self.last_death = death
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=_REAP_TIMEOUT_S)  # at once, unless it is stuck in the kernel
-
-    def _drop_connection(self) -> None:
-        writer, self._reader, self._writer = self._writer, None, None
-        if writer is not None:
-            writer.close()
+        if link is not None:
+            lost = EnvLostError(f"the process of this session is gone: {death}")
+            link.fail_all(kind(death), lost)
 
     def _log_tail(self) -> str:
         if self._log_path is None or not self._log_path.exists():
@@ -216,9 +204,3 @@ async def _wait_for_exit(process: subprocess.Popen[bytes], timeout_s: float) -> 
     deadline_s = time.monotonic() + timeout_s
     while process.poll() is None and time.monotonic() < deadline_s:
         await asyncio.sleep(_EXIT_POLL_S)
-
-
-def _retrieve_exception(exchange: asyncio.Future[Any]) -> None:
-    # Nobody may be waiting any more; asking for the exception keeps asyncio from complaining.
-    if not exchange.cancelled():
-        exchange.exception()

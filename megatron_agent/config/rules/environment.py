@@ -18,6 +18,7 @@ from megatron_agent.config.values import ConfigValues
 from megatron_agent.errors import ConfigError
 from megatron_agent.rollout.memory import load_memory
 from megatron_agent.rollout.worker_count import check_num_workers
+from megatron_agent.rollout.worker_memory import memory_limit_bytes
 
 
 def check_environment(values: ConfigValues, findings: Findings) -> None:
@@ -30,6 +31,9 @@ def check_environment(values: ConfigValues, findings: Findings) -> None:
     num_workers = values.integer("env.num_workers")
     if num_workers is not None and num_workers >= 1:
         _collect(lambda: check_num_workers(num_workers), findings)
+    memory_limit = values.get("env.worker_memory_limit")
+    if isinstance(memory_limit, int | str) and not isinstance(memory_limit, bool):
+        _collect(lambda: memory_limit_bytes(memory_limit), findings)
 
 
 def _collect(check: Callable[[], object], findings: Findings) -> None:

@@ -52,6 +52,7 @@ def make_settings() -> MakeSettings:
                 step_timeout_s=1.0,
                 reset_timeout_s=1.0,
                 start_timeout_s=1.0,
+                worker_memory_limit=None,
                 generate_timeout_s=1.0,
                 rollout=GroupSettings(n=group_size),
                 tasks=TaskSettings(num_train=1, num_eval=1, seed=0),

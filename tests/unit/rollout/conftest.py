@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from envs.base import Observation, ParsedAction, PromptContext, StepOutcome
+from megatron_agent.rollout.env_pool import EnvPool
+from megatron_agent.rollout.env_session import EnvSession
 from megatron_agent.tasks import EnvTask
 from megatron_agent.types import Generation
 
@@ -20,6 +25,54 @@ def troublemaker(monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of the misbehaving environment, installed for the time of the test."""
     monkeypatch.syspath_prepend(str(PLUGIN_FOLDER))
     return "troublemaker"
+
+
+def pool_task(env: str = "frozenlake", seed: int = 3, **options: Any) -> EnvTask:
+    return EnvTask(env=env, task_id=f"t{seed}", seed=seed, split="train", options=options)
+
+
+def run_in_pool(
+    body: Callable[[EnvPool], Awaitable[None]], num_workers: int = 1, **arguments: Any
+) -> None:
+    """Run ``body`` with a started pool, and see that no worker outlives it."""
+
+    async def main() -> None:
+        pool = EnvPool(num_workers, **arguments)
+        await pool.start()
+        pids = pool.worker_pids()
+        try:
+            await body(pool)
+            pids += pool.worker_pids()
+        finally:
+            await pool.close()
+        assert not any(is_running(pid) for pid in pids if pid)
+
+    asyncio.run(main())
+
+
+async def start_session(pool: EnvPool, task: EnvTask, session_id: int = 0) -> EnvSession:
+    session = await pool.open_session(task, group_id="g", session_id=session_id)
+    await session.reset()
+    return session
+
+
+def is_running(pid: int) -> bool:
+    """Not ended; one that ended and was not collected by whoever inherited it has ended."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except ProcessLookupError:
+        return False
+    except FileNotFoundError:
+        return not Path("/proc").exists()
+
+
+@pytest.fixture
+def pools() -> SimpleNamespace:
+    """What tests of the pool share: ``task``, ``run``, ``start``, ``is_running``."""
+    return SimpleNamespace(
+        task=pool_task, run=run_in_pool, start=start_session, is_running=is_running
+    )
 
 
 class FakeGenerate:

@@ -12,7 +12,16 @@ import pytest
 
 from envs.base import Observation, ParsedAction, PromptContext, StepOutcome
 from megatron_agent.anchors import anchor_digest
-from megatron_agent.errors import EnvError, GenerationError, GroupStartError
+from megatron_agent.errors import (
+    EnvDiedError,
+    EnvError,
+    EnvGarbageError,
+    EnvLostError,
+    EnvMemoryError,
+    EnvTimeoutError,
+    GenerationError,
+    GroupStartError,
+)
 from megatron_agent.rollout.episode import run_episode
 from megatron_agent.rollout.memory import WindowMemory
 from megatron_agent.tasks import EnvTask
@@ -136,6 +145,21 @@ def test_an_environment_error_keeps_the_turn_that_caused_it(play, fakes):
         False,
     )
     assert session.log == ["reset", "step on", "step on", "close"]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (EnvTimeoutError, "env_timeout"),
+        (EnvDiedError, "env_died"),
+        (EnvGarbageError, "env_garbage"),
+        (EnvMemoryError, "env_memory"),
+        (EnvLostError, "env_lost"),
+    ],
+)
+def test_a_failure_says_first_what_kind_it_is(play, fakes, error: type[EnvError], kind: str):
+    episode = play(["on", "on"], session=fakes.Session({1: error("worker 0")}))
+    assert (episode.num_steps, episode.failure) == (2, f"{kind}: worker 0")
 
 
 def test_a_failing_reset_gives_an_episode_without_turns(play, fakes):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import struct
 
@@ -12,30 +11,31 @@ import pytest
 from megatron_agent.rollout.env_worker import Worker, plain
 from megatron_agent.rollout.wire import (
     MAX_FRAME_BYTES,
+    FrameDecoder,
     FrameError,
     encode_frame,
     read_frame,
-    read_frame_async,
 )
 
 pytestmark = pytest.mark.unit
 
 
 def read_both_ways(data: bytes) -> object:
-    async def read() -> object:
-        reader = asyncio.StreamReader()
-        reader.feed_data(data)
-        reader.feed_eof()
-        return await read_frame_async(reader)
-
+    decoder = FrameDecoder()
+    in_pieces = [message for byte in data for message in decoder.feed(bytes([byte]))]
     blocking = read_frame(io.BytesIO(data))
-    assert asyncio.run(read()) == blocking
+    assert in_pieces == [blocking]
     return blocking
 
 
 def test_a_message_arrives_as_it_was_sent():
     message = ("step", "1", {"action": "\ud800 left"})
     assert read_both_ways(encode_frame(message)) == message
+
+
+def test_messages_that_arrive_at_once_are_told_apart():
+    frames = encode_frame(1) + encode_frame("two") + encode_frame(3)[:-1]
+    assert list(FrameDecoder().feed(frames)) == [1, "two"]
 
 
 def test_a_length_beyond_reason_is_garbage():

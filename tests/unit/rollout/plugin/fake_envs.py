@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -15,9 +16,14 @@ from envs.registry import EnvSpec
 OPTION_RULES = {
     "start": Option(
         default="fixed",
-        rule="one of fixed, random, raise, hang, no_anchor",
-        allows=lambda value: value in ("fixed", "random", "raise", "hang", "no_anchor"),
-    )
+        rule="one of fixed, random, raise, hang, nap, no_anchor",
+        allows=lambda value: value in ("fixed", "random", "raise", "hang", "nap", "no_anchor"),
+    ),
+    "record": Option(
+        default="",
+        rule="a file to note resets and steps in, or empty",
+        allows=lambda value: isinstance(value, str),
+    ),
 }
 
 
@@ -26,22 +32,35 @@ class Troublemaker(TextEnv):
 
     def __init__(self) -> None:
         self._num_steps = 0
+        self._record = ""
+        self._leak: list[bytearray] = []
+
+    def note(self, event: str) -> None:
+        if self._record:
+            with open(self._record, "ab", buffering=0) as file:
+                file.write(f"{event}\n".encode())
 
     def reset(self, *, seed: int, options: Mapping[str, Any] | None = None) -> Observation:
-        start = resolve_options("troublemaker", OPTION_RULES, options)["start"]
+        resolved = resolve_options("troublemaker", OPTION_RULES, options)
+        start, self._record = resolved["start"], resolved["record"]
+        self.note("reset begins")
         if start == "raise":
             raise OSError("no such level")
         if start == "hang":
             time.sleep(3600)
+        if start == "nap":
+            time.sleep(0.3)
         self._num_steps = 0
         anchor: Any = f"seed {seed}"
         if start == "random":
             anchor = os.urandom(8).hex()
         if start == "no_anchor":
             anchor = None
+        self.note("reset ends")
         return Observation(text="start", anchor=anchor)
 
     def step(self, action: str) -> StepOutcome:
+        self.note(f"step {action}")
         if action == "hang":
             time.sleep(3600)
         if action == "nap":
@@ -57,6 +76,16 @@ class Troublemaker(TextEnv):
             sys.stdout.flush()
         if action == "garbage":
             os.write(int(sys.argv[1]), b"\xff" * 64)
+        if action == "leak":
+            for _ in range(60):  # 600 MiB at most, in case that nobody looks
+                self._leak.append(bytearray(os.urandom(2**10) * (10 * 2**10)))
+                time.sleep(0.02)
+            time.sleep(3600)
+        if action == "spawn":
+            child = subprocess.Popen(["sleep", "3600"])
+            self._num_steps = child.pid - 1  # told as the number of the step
+        if action == "odd" and os.path.exists(self._record):
+            self._num_steps += os.getpid()
         if action == "wrong type":
             return "not an outcome"  # type: ignore[return-value]
         self._num_steps += 1
