@@ -51,7 +51,7 @@ setup(
     packages=[*find_packages(include=["megatron_agent*", "envs*"]), "megatron_agent.configs"],
     # configs/ stays at the root, where people edit it; a wheel carries it inside the package.
     package_dir={"megatron_agent.configs": "configs"},
-    package_data={"megatron_agent.configs": ["**/*.yaml"]},
+    package_data={"megatron_agent.configs": ["**/*.yaml", "**/*.json"]},
     install_requires=[
         "gymnasium>=1.1,<2",
         "hydra-core>=1.3,<1.4",

@@ -29,6 +29,7 @@ LIGHT_MODULES = (
     "megatron_agent.tasks",
     "megatron_agent.rollout",
     "megatron_agent.credit",
+    "megatron_agent.plan",
     "envs",
 )
 # Room -> top-level packages (or packages of ours) that its files must not import, not even lazily.

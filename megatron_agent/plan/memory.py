@@ -1,0 +1,250 @@
+"""Bytes on a GPU in each phase of an iteration, and in the host memory of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from megatron_agent.plan import activations
+from megatron_agent.plan.params import RankParams, count_adapters, count_model, count_rank
+from megatron_agent.plan.records import GIB, Job
+
+HOST_SHARE = 0.85
+"""Of a node's memory; the rest is for Ray's object store, environments and the system."""
+BF16 = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhaseMemory:
+    """The fullest GPU in one phase; ``parts`` are bytes by name, in reading order."""
+
+    phase: str
+    parts: Mapping[str, float]
+
+    @property
+    def total(self) -> float:
+        return sum(self.parts.values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryPlan:
+    """All phases, the KV cache that is left, and host memory."""
+
+    phases: tuple[PhaseMemory, ...]
+    kv_tokens: int
+    """Tokens that the KV cache of one server holds."""
+    host_bytes: float
+    """Of a node: what is offloaded, and the servers' copies of the weights."""
+
+    @property
+    def peak(self) -> PhaseMemory:
+        return max(self.phases, key=lambda phase: phase.total)
+
+
+def plan_memory(job: Job, num_micro_batches: int) -> MemoryPlan:
+    """Bytes by phase.
+
+    Args:
+        job: a job whose layout Megatron accepts.
+        num_micro_batches: of a data-parallel rank in an optimizer step; bounds what is in flight.
+    """
+    stages = [_StageMemory.of(job, stage) for stage in range(job.layout.pipeline)]
+    static, kv_bytes = _server_bytes(job, max(stages, key=lambda stage: stage.at_server_start))
+    phases = [
+        _fullest("log-prob", [_log_prob(job, stage) for stage in stages]),
+        _fullest("update", [_update(job, stage, num_micro_batches) for stage in stages]),
+        _fullest("sync", [_sync(job, stage) for stage in stages]),
+    ]
+    rollout = [_rollout(job, stage, static - kv_bytes, kv_bytes) for stage in stages]
+    phases.insert(0, _fullest("rollout", rollout))
+    kv_per_gpu = job.shape.kv_bytes_per_token / min(job.rollout.tensor, job.shape.num_kv_heads)
+    return MemoryPlan(
+        phases=tuple(phases),
+        kv_tokens=max(int(kv_bytes / kv_per_gpu), 0),
+        host_bytes=_host_bytes(job, stages),
+    )
+
+
+def memory_problems(job: Job, plan: MemoryPlan) -> Iterator[str]:
+    """Why the plan does not fit, one sentence each."""
+    usable = job.usable_bytes
+    for phase in plan.phases:
+        if phase.total > usable:
+            name, size = max(phase.parts.items(), key=lambda part: part[1])
+            yield (
+                f"{phase.phase} needs {phase.total / GIB:.1f} GiB of {usable / GIB:.1f} usable; "
+                f"most of it {name} ({size / GIB:.1f})"
+            )
+    needed = job.workload.max_row_tokens
+    if plan.kv_tokens < needed:
+        yield (
+            f"the KV cache of a server holds {plan.kv_tokens} tokens and a row has up to {needed}"
+        )
+    host = job.cluster.host_memory_gib * GIB * HOST_SHARE
+    if plan.host_bytes > host:
+        yield (
+            f"offloading needs {plan.host_bytes / GIB:.0f} GiB of host memory in a node and "
+            f"{host / GIB:.0f} are usable"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _StageMemory:
+    """What the trainer owns on a rank of one stage."""
+
+    stage: int
+    params: RankParams
+    weights: float
+    gradients: float
+    optimizer: float
+    reference: float
+    critic: float
+    param_offload: bool
+    optimizer_offload: bool
+
+    @classmethod
+    def of(cls, job: Job, stage: int) -> _StageMemory:
+        training, layout = job.training, job.layout
+        params = count_rank(job.shape, layout, stage)
+        trained = params
+        extra = 0
+        if training.lora_rank:
+            extra = count_adapters(job.shape, layout, training.lora_rank)
+            trained = RankParams(dense=extra, expert=0)
+        optimizer = training.optimizer_bytes * (
+            trained.dense / layout.optimizer_shards
+            + trained.expert / layout.expert_optimizer_shards
+        )
+        weights = float(BF16 * (params.total + extra))
+        gradients = float(training.grad_bytes * trained.total)
+        own = weights + gradients + optimizer
+        return cls(
+            stage=stage,
+            params=params,
+            weights=weights,
+            gradients=gradients,
+            optimizer=optimizer,
+            # With adapters the reference is the model without them.
+            reference=weights if training.has_reference and not training.lora_rank else 0.0,
+            critic=own if training.has_critic else 0.0,
+            param_offload=training.param_offload,
+            optimizer_offload=training.optimizer_offload,
+        )
+
+    @property
+    def resident(self) -> dict[str, float]:
+        """Never leaves the GPU."""
+        parts: dict[str, float] = {}
+        if not self.param_offload:
+            parts |= {"weights": self.weights, "gradients": self.gradients}
+            parts |= {"reference weights": self.reference}
+        if not self.optimizer_offload:
+            parts["optimizer"] = self.optimizer
+        if not (self.param_offload and self.optimizer_offload):
+            parts["critic"] = self.critic
+        return {name: size for name, size in parts.items() if size}
+
+    @property
+    def at_server_start(self) -> float:
+        """Resident when the servers measure free memory: Adam's moments do not exist yet."""
+        resident = self.resident
+        return sum(resident.values()) - resident.get("optimizer", 0.0) * 2 / 3
+
+    @property
+    def active(self) -> dict[str, float]:
+        """On the GPU in every phase of the trainer."""
+        return {**self.resident, "weights": self.weights}
+
+
+def _update(job: Job, stage: _StageMemory, num_micro_batches: int) -> PhaseMemory:
+    training = job.training
+    parts = stage.active
+    parts["gradients"] = stage.gradients
+    parts["optimizer"] = stage.optimizer
+    parts["activations"] = activations.stage_bytes(job, stage.stage, num_micro_batches)
+    if stage.stage == job.layout.pipeline - 1:
+        parts["logits"] = activations.logits_bytes(
+            job,
+            training.micro_batch_tokens,
+            with_entropy=training.entropy_in_update,
+            with_grad=True,
+        )
+    return PhaseMemory(phase="update", parts={**parts, **_trainer_overheads(job)})
+
+
+def _log_prob(job: Job, stage: _StageMemory) -> PhaseMemory:
+    """Log-probabilities of the sampled tokens, with entropy as verl computes it there."""
+    parts = stage.active
+    if stage.reference:
+        parts["reference weights"] = stage.reference
+    num_tokens = job.training.log_prob_tokens
+    parts["activations"] = activations.forward_bytes(job, num_tokens)
+    if stage.stage == job.layout.pipeline - 1:
+        parts["logits"] = activations.logits_bytes(
+            job, num_tokens, with_entropy=True, with_grad=False
+        )
+    return PhaseMemory(phase="log-prob", parts={**parts, **_trainer_overheads(job)})
+
+
+def _sync(job: Job, stage: _StageMemory) -> PhaseMemory:
+    """Weights of both sides at once, and two buckets: one being filled, one being read."""
+    parts = stage.active
+    if not job.rollout.separate_gpus:
+        parts["server weights"] = _server_weights(job)
+    parts["buckets"] = 2.0 * job.rollout.bucket_bytes
+    return PhaseMemory(phase="sync", parts={**parts, **_trainer_overheads(job)})
+
+
+def _rollout(job: Job, stage: _StageMemory, weights: float, kv_bytes: float) -> PhaseMemory:
+    overheads = job.overheads
+    parts = {"server weights": weights, "KV cache": max(kv_bytes, 0.0)}
+    awake = _server_overhead(job) + overheads.server_awake
+    if job.rollout.separate_gpus:
+        return PhaseMemory(phase="rollout", parts={**parts, "overheads": awake})
+    return PhaseMemory(
+        phase="rollout",
+        parts={**stage.resident, **parts, "overheads": awake + overheads.trainer},
+    )
+
+
+def _server_bytes(job: Job, stage: _StageMemory) -> tuple[float, float]:
+    """Weights and KV cache of a server on each of its GPUs, and the KV cache alone."""
+    free = job.cluster.gpu.memory_gib * GIB - job.overheads.server_asleep
+    if not job.rollout.separate_gpus:
+        free -= stage.at_server_start + job.overheads.trainer
+    weights = _server_weights(job)
+    kv_bytes = job.rollout.memory_fraction * free - weights
+    return weights + kv_bytes, kv_bytes
+
+
+def _server_weights(job: Job) -> float:
+    return job.rollout.weight_bytes * count_model(job.shape) / job.rollout.tensor
+
+
+def _server_overhead(job: Job) -> float:
+    graphs = job.overheads.server_graphs if job.rollout.cuda_graphs else 0.0
+    return job.overheads.server_asleep + graphs
+
+
+def _trainer_overheads(job: Job) -> dict[str, float]:
+    if job.rollout.separate_gpus:
+        return {"overheads": job.overheads.trainer}
+    return {"overheads": job.overheads.trainer + _server_overhead(job)}
+
+
+def _host_bytes(job: Job, stages: list[_StageMemory]) -> float:
+    per_gpu = 0.0
+    stage = max(stages, key=lambda stage: stage.weights)
+    if job.training.param_offload:
+        per_gpu += stage.weights + stage.reference
+    if job.training.optimizer_offload:
+        per_gpu += stage.optimizer
+    if not job.rollout.separate_gpus:  # SGLang keeps a copy of what it lets go of
+        per_gpu += _server_weights(job)
+    return per_gpu * job.cluster.gpus_per_node
+
+
+def _fullest(phase: str, candidates: list[PhaseMemory]) -> PhaseMemory:
+    fullest = max(candidates, key=lambda candidate: candidate.total)
+    assert fullest.phase == phase
+    return fullest
