@@ -132,7 +132,6 @@ def test_attention_refuses_what_it_does_not_have(key: str, value: Any) -> None:
     ("key", "value"),
     [
         ("normalization", "LayerNorm"),
-        ("num_moe_experts", 8),
         ("layernorm_zero_centered_gamma", True),
         ("multi_latent_attention", True),
         ("qk_l2_norm", True),
@@ -141,6 +140,19 @@ def test_attention_refuses_what_it_does_not_have(key: str, value: Any) -> None:
 def test_layer_spec_refuses_other_architectures(key: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"transformer_config\.{key} must be .*dense Qwen2"):
         torch_layer_spec(_config(**{key: value}))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("moe_layer_freq", [0, 1]), ("moe_shared_expert_intermediate_size", 64)],
+)
+def test_layer_spec_refuses_other_mixtures_of_experts(key: str, value: Any) -> None:
+    config = _config(
+        num_moe_experts=8,
+        **{"moe_layer_freq": 1, "moe_shared_expert_intermediate_size": None, key: value},
+    )
+    with pytest.raises(ConfigError, match=rf"transformer_config\.{key} must be .*Qwen3-MoE"):
+        torch_layer_spec(config)
 
 
 def test_norm_divides_by_the_root_mean_square() -> None:

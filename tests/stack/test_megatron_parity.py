@@ -41,6 +41,16 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "DP2": {"tp": 1, "pp": 1, "dp": 2, "packed": True},
     "TP2xPP2": {"tp": 2, "pp": 2, "dp": 1, "packed": True},
 }
+# Mixtures of experts. Megatron trains them under tensor parallelism only with sequence parallelism.
+MOE_MODEL = "qwen3moe-untied"
+MOE_LAYOUTS: dict[str, dict[str, Any]] = {
+    "TP1": LAYOUTS["TP1"],
+    "PP2": LAYOUTS["PP2"],
+    "TP2+SP": LAYOUTS["TP2+SP"],
+    "EP2": {"tp": 1, "pp": 1, "dp": 2, "ep": 2, "packed": True},
+    # Attention over two ranks, whole experts on one of them each.
+    "TP2xEP2": {"tp": 2, "pp": 1, "dp": 1, "ep": 2, "etp": 1, "packed": True, "sp": True},
+}
 # Activation checkpointing runs the forward pass again inside the backward pass.
 RECOMPUTE = {
     "recompute_granularity": "full",
@@ -48,6 +58,9 @@ RECOMPUTE = {
     "recompute_num_layers": 1,
 }
 RECOMPUTE_MODEL, RECOMPUTE_LAYOUT = "qwen3-tied", "TP2+SP"
+POLICIES = [(model, layout) for layout in LAYOUTS for model in MODELS] + [
+    (MOE_MODEL, layout) for layout in MOE_LAYOUTS
+]
 CRITIC_MODEL = "qwen2-tied"
 CRITIC_LAYOUTS = ("TP1", "TP2", "TP2+SP", "PP2")
 # A new value head is random, and a pipeline stage draws other numbers than a whole model does.
@@ -104,7 +117,7 @@ class Parity:
 @pytest.fixture(scope="module")
 def parity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parity]:
     folder = tmp_path_factory.mktemp("megatron_parity")
-    models = {name: _make_model(name, folder / name) for name in MODELS}
+    models = {name: _make_model(name, folder / name) for name in (*MODELS, MOE_MODEL)}
     spec = folder / "spec.json"
     spec.write_text(json.dumps({"out": str(folder), "cases": _cases(folder)}))
     processes = _start(spec, folder)
@@ -124,12 +137,12 @@ def parity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parity]:
 def _cases(folder: Path) -> list[dict[str, Any]]:
     def case(kind: str, model: str, layout: str, **more: Any) -> dict[str, Any]:
         name = f"{kind}-{model}-{layout}"
-        return {"name": name, "kind": kind, "model": str(folder / model), **LAYOUTS[layout], **more}
+        settings = MOE_LAYOUTS[layout] if model == MOE_MODEL else LAYOUTS[layout]
+        return {"name": name, "kind": kind, "model": str(folder / model), **settings, **more}
 
     cases = [
         case("policy", model, layout, reference=layout == REFERENCE_POLICY_LAYOUT)
-        for layout in LAYOUTS
-        for model in MODELS
+        for model, layout in POLICIES
     ]
     recompute = case("policy", RECOMPUTE_MODEL, RECOMPUTE_LAYOUT, overrides=RECOMPUTE)
     cases.append({**recompute, "name": "recompute"})
@@ -150,6 +163,7 @@ def _make_model(name: str, folder: Path) -> Any:
         PreTrainedTokenizerFast,
         Qwen2Config,
         Qwen3Config,
+        Qwen3MoeConfig,
     )
 
     family, tying = name.split("-")
@@ -159,7 +173,13 @@ def _make_model(name: str, folder: Path) -> Any:
         eos_token="w1",
         pad_token="w2",
     ).save_pretrained(folder)
-    config_class = {"qwen2": Qwen2Config, "qwen3": Qwen3Config, "llama": LlamaConfig}[family]
+    config_class = {
+        "qwen2": Qwen2Config,
+        "qwen3": Qwen3Config,
+        "qwen3moe": Qwen3MoeConfig,
+        "llama": LlamaConfig,
+    }[family]
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
     config = config_class(
         vocab_size=job.VOCAB_SIZE,
         hidden_size=64,
@@ -174,6 +194,7 @@ def _make_model(name: str, folder: Path) -> Any:
         bos_token_id=None,
         eos_token_id=1,
         pad_token_id=2,
+        **(experts | {"norm_topk_prob": True} if family == "qwen3moe" else {}),
     )
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config)
@@ -218,8 +239,24 @@ def _reference(model: Any) -> Reference:
         grad_norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)))
         losses.append(loss.item())
         optimizer.step()
-    weights = {name: p.detach() for name, p in model.named_parameters()}
+    weights = dict(_named_as_in_files(model))
     return Reference(log_probs, entropies, hidden_states, losses, grad_norms, weights)
+
+
+def _named_as_in_files(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters of a Hugging Face model; it keeps all experts of a layer in two tensors."""
+    for name, parameter in model.named_parameters():
+        experts, _, part = name.rpartition(".experts.")
+        for expert_id, weight in enumerate(parameter.detach() if experts else ()):
+            prefix = f"{experts}.experts.{expert_id}"
+            if part == "gate_up_proj":
+                gate, up = weight.chunk(2)
+                yield f"{prefix}.gate_proj.weight", gate
+                yield f"{prefix}.up_proj.weight", up
+            else:
+                yield f"{prefix}.down_proj.weight", weight
+        if not experts:
+            yield name, parameter.detach()
 
 
 def _start(spec: Path, folder: Path) -> list[subprocess.Popen[bytes]]:
@@ -291,8 +328,7 @@ def _relative_norm(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("part", ["padded", "packed"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("model", "layout"), POLICIES)
 def test_log_probs_and_entropies_match_hugging_face(
     parity: Parity, model: str, layout: str, part: str
 ) -> None:
@@ -318,8 +354,7 @@ def test_frozen_reference_policy_beside_an_actor_gives_the_same_log_probs(
         assert parity.note("log-prob, reference policy", difference) < LOG_PROB_TOLERANCE
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("model", "layout"), POLICIES)
 def test_three_updates_match_plain_adamw(parity: Parity, model: str, layout: str) -> None:
     ranks = parity.ranks(f"policy-{model}-{layout}")
     reference = parity.references[model]
@@ -334,8 +369,9 @@ def test_three_updates_match_plain_adamw(parity: Parity, model: str, layout: str
         assert parity.note("weight against AdamW, relative", difference) < RELATIVE_TOLERANCE, name
 
 
-@pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if layout != "TP1"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("model", "layout"), [(model, layout) for model, layout in POLICIES if layout != "TP1"]
+)
 def test_weights_after_three_updates_do_not_depend_on_the_layout(
     parity: Parity, model: str, layout: str
 ) -> None:

@@ -1,6 +1,6 @@
 """Stand-ins for what megatron-core and Megatron-Bridge take from CUDA.
 
-Megatron and verl name CUDA in five ways. Each has its own stand-in, as narrow as it can be:
+Megatron and verl name CUDA in six ways. Each has its own stand-in, as narrow as it can be:
 
 ========================================  ==========================================================
 Megatron writes                           what answers
@@ -12,6 +12,8 @@ Megatron writes                           what answers
 ``tensor.type() == "torch.cuda..."``      runs Megatron's code; other code in the process sees none
                                           of it
 its own ``_set_cuda_rng_state``           the CPU generator (module-level functions, replaced)
+its own ``maybe_move_tensor_to_cpu``      the tensor, as numpy where Megatron asks for it; its own
+                                          leaves a tensor that is no CUDA tensor alone
 ``import transformer_engine`` in          an empty package that exists only while that one module is
 ``lora_layers``, without asking           executed; elsewhere it would make Megatron believe in it
 ========================================  ==========================================================
@@ -55,6 +57,7 @@ REPLACED_IN_TORCH_CUDA = (
 LORA_LAYERS = "megatron.bridge.peft.lora_layers"
 MEGATRON_RANDOM = "megatron.core.tensor_parallel.random"
 MEGATRON_JIT = "megatron.core.jit"
+MEGATRON_DISPATCHER = "megatron.core.transformer.moe.token_dispatcher"
 
 _installed = False
 
@@ -78,6 +81,7 @@ def install() -> None:
         )
     when_imported(MEGATRON_JIT, _disable_jit_fuser)
     when_imported(MEGATRON_RANDOM, _use_cpu_generator)
+    when_imported(MEGATRON_DISPATCHER, _move_nothing_to_cpu)
     when_imported(LORA_LAYERS, around=_empty_transformer_engine)
     for name in REPLACED_IN_TORCH_CUDA:
         setattr(torch.cuda, name, getattr(device, name))
@@ -167,6 +171,24 @@ def _use_cpu_generator(megatron_random: ModuleType) -> None:
     logging.getLogger(MEGATRON_RANDOM).addFilter(
         lambda record: "CPU RNG state changed" not in record.getMessage()
     )
+
+
+def _move_nothing_to_cpu(dispatcher: ModuleType) -> None:
+    """Let the token dispatcher have its split sizes as numpy, though they are on the CPU already.
+
+    ``all_to_all_single`` does not take them as a tensor.
+    """
+
+    def maybe_move_tensor_to_cpu(tensor: Any, as_numpy: bool = False, **_: Any) -> Any:
+        return tensor.numpy() if as_numpy and torch.is_tensor(tensor) else tensor
+
+    name = maybe_move_tensor_to_cpu.__name__
+    if not hasattr(dispatcher, name):
+        raise HookError(
+            f"{MEGATRON_DISPATCHER} has no {name}, so mixtures of experts cannot run on the CPU. "
+            "Install the megatron-core version of requirements/."
+        )
+    setattr(dispatcher, name, maybe_move_tensor_to_cpu)
 
 
 @contextlib.contextmanager

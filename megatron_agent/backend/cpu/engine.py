@@ -39,6 +39,9 @@ TRANSFORMER_DEFAULTS: dict[str, Any] = {
     "persist_layer_norm": False,
     "cross_entropy_loss_fusion": False,
     "tp_comm_overlap": False,
+    # Of mixtures of experts; dense models do not read them.
+    "moe_permute_fusion": False,
+    "moe_grouped_gemm": False,
 }
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 from functools import partial
 
 from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
-from megatron.core.tensor_parallel.layers import RowParallelLinear
+from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
 from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.attention import SelfAttention, SelfAttentionSubmodules
 from megatron.core.transformer.enums import AttnMaskType
 from megatron.core.transformer.identity_op import IdentityOp
 from megatron.core.transformer.mlp import MLP, MLPSubmodules
+from megatron.core.transformer.moe.experts import SequentialMLP
+from megatron.core.transformer.moe.moe_layer import MoELayer, MoESubmodules
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import (
     TransformerBlockSubmodules,
@@ -41,7 +43,8 @@ def torch_layer_spec(
         vp_stage: the virtual pipeline stage, if there are several.
 
     Raises:
-        ConfigError: the model is not a dense one with RMS norms, as Qwen2, Qwen3 and Llama are.
+        ConfigError: the model is neither dense with RMS norms, as Qwen2, Qwen3 and Llama are, nor a
+            mixture of experts in every layer, as Qwen3-MoE is.
 
     Example:
         ``provider.transformer_layer_spec = torch_layer_spec``
@@ -65,38 +68,54 @@ def _layer(config: TransformerConfig) -> ModuleSpec:
             k_layernorm=qk_norm,
         ),
     )
-    mlp = partial(
-        MLP.as_mlp_submodule,
-        submodules=MLPSubmodules(
-            linear_fc1=TELayerNormColumnParallelLinear, linear_fc2=RowParallelLinear
-        ),
-    )
+    is_moe = config.num_moe_experts is not None
     return ModuleSpec(
         module=TransformerLayer,
         submodules=TransformerLayerSubmodules(
             input_layernorm=IdentityOp,
             self_attention=attention,
             self_attn_bda=get_bias_dropout_add,
-            pre_mlp_layernorm=IdentityOp,
-            mlp=mlp,
+            # The router and the experts all read it, so it cannot live inside one linear layer.
+            pre_mlp_layernorm=RMSNorm if is_moe else IdentityOp,
+            mlp=_experts() if is_moe else _dense_mlp(),
             mlp_bda=get_bias_dropout_add,
         ),
     )
 
 
+def _dense_mlp() -> partial[MLP]:
+    return partial(
+        MLP.as_mlp_submodule,
+        submodules=MLPSubmodules(
+            linear_fc1=TELayerNormColumnParallelLinear, linear_fc2=RowParallelLinear
+        ),
+    )
+
+
+def _experts() -> partial[MoELayer]:
+    # One expert after the other: a grouped product of all at once needs Transformer Engine.
+    experts = partial(
+        SequentialMLP,
+        submodules=MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear),
+    )
+    return partial(MoELayer, submodules=MoESubmodules(experts=experts))
+
+
 def _check(config: TransformerConfig) -> None:
-    for key, wanted in (
-        ("normalization", "RMSNorm"),
-        ("num_moe_experts", None),
-        ("layernorm_zero_centered_gamma", False),
-        ("multi_latent_attention", False),
-        ("qk_l2_norm", False),
-    ):
+    wanted: dict[str, object] = {
+        "normalization": "RMSNorm",
+        "layernorm_zero_centered_gamma": False,
+        "multi_latent_attention": False,
+        "qk_l2_norm": False,
+    }
+    if config.num_moe_experts is not None:
+        wanted |= {"moe_layer_freq": 1, "moe_shared_expert_intermediate_size": None}
+    for key, needed in wanted.items():
         value = getattr(config, key)
-        if value != wanted:
+        if value != needed:
             raise ConfigError(
                 f"transformer_config.{key}",
-                f"must be {wanted!r} for the layers without Transformer Engine",
+                f"must be {needed!r} for the layers without Transformer Engine",
                 value,
-                "Use a dense Qwen2, Qwen3 or Llama model, or train on a GPU.",
+                "Use a dense Qwen2, Qwen3 or Llama model or Qwen3-MoE, or train on a GPU.",
             )
