@@ -28,8 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program name; ``sys.argv`` by default.
 
     Returns:
-        Exit code: 0 done, 1 for a comparison that failed, 2 for a mistake that one of our errors
-        explains, 130 for Ctrl-C outside of training steps (`megatron_agent.backend.stop` has
+        Exit code: 0 done, 1 for a comparison that failed or warnings of the doctor, 2 for errors of
+        the doctor or a mistake that one of our errors explains, 130 for Ctrl-C outside of training steps (`megatron_agent.backend.stop` has
         those); other errors propagate.
     """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
@@ -71,6 +71,21 @@ def _build_parser() -> argparse.ArgumentParser:
         sub.add_argument("overrides", nargs="*", metavar="key=value", help="Hydra overrides")
         sub.add_argument("--config-name", default="gigpo", help="root below configs/ (gigpo, grpo)")
         sub.set_defaults(command=command)
+
+    doctor = commands.add_parser(
+        "doctor", help="examine machine, model, data and configuration before a run"
+    )
+    doctor.add_argument("overrides", nargs="*", metavar="key=value", help="Hydra overrides")
+    doctor.add_argument("--config-name", default="gigpo", help="root below configs/ (gigpo, grpo)")
+    doctor.add_argument("--json", action="store_true", help="the report as JSON")
+    doctor.add_argument(
+        "--skip", action="append", default=[], metavar="CHECK", help="leave a check out"
+    )
+    doctor.add_argument(
+        "--deep", action="store_true", help="also start Ray, and ask a worker and every node"
+    )
+    doctor.add_argument("--list", action="store_true", help="name the checks and run none")
+    doctor.set_defaults(command=_doctor)
 
     tasks = commands.add_parser("tasks", help="generate task lists (parquet)")
     tasks.add_argument("--env", required=True, help="registered name, see 'env list'")
@@ -130,6 +145,19 @@ def _check(options: argparse.Namespace, _argv: Sequence[str]) -> int:
         f"{settings.env.rollout.n} episodes and {num_updates} optimizer step(s)."
     )
     return 0
+
+
+def _doctor(options: argparse.Namespace, _argv: Sequence[str]) -> int:
+    from megatron_agent.doctor import RunCase, all_checks, examine
+
+    if options.list:
+        for check in all_checks():
+            _say(f"{check.name:14} {check.about}{' (--deep)' if check.is_deep else ''}")
+        return 0
+    case = RunCase.from_overrides(options.overrides, config_name=options.config_name)
+    report = examine(case, skip=options.skip, deep=options.deep)
+    _say(report.to_json() if options.json else report.text())
+    return report.exit_code()
 
 
 def _show(options: argparse.Namespace, _argv: Sequence[str]) -> int:
