@@ -83,6 +83,10 @@ class Episode:
     ``env_timeout: ...`` (docs/faults.md has all kinds), ``prompt_too_long: ...``,
     ``generation_error: ...``. A failed episode is data: it stays in its
     group."""
+    reset_s: float = 0.0
+    """What the first observation took, waiting for the environment's process included."""
+    num_restores: int = 0
+    """How often the episode went on in another process, because its own was ended by others."""
 
     @property
     def episode_return(self) -> float:

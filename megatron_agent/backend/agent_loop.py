@@ -27,6 +27,7 @@ from verl.experimental.agent_loop.agent_loop import (
 
 from megatron_agent.backend.env_workers import RolloutResources
 from megatron_agent.errors import GenerationError, GroupStartError
+from megatron_agent.rollout.env_timings import row_timings
 from megatron_agent.rollout.episode import run_episode
 from megatron_agent.rollout.memory import load_memory
 from megatron_agent.rollout.rescoring import (
@@ -77,12 +78,13 @@ class GymStepsAgentLoop(AgentLoopBase):
             output.extra_fields["reward_extra_info"]["fatal"] = f"{kind}: {error}"
             return [output]
         samples = episode_to_samples(episode)
-        if not samples:
-            return [self._masked_output(uid, session_id, global_steps, failure=episode.failure)]
-        return [
+        outputs = [
             self._output(sample, turn, global_steps, failure=episode.failure)
             for sample, turn in zip(samples, episode.turns_T, strict=True)
-        ]
+        ] or [self._masked_output(uid, session_id, global_steps, failure=episode.failure)]
+        for output, timings in zip(outputs, row_timings(episode), strict=True):
+            output.extra_fields.update(timings)
+        return outputs
 
     async def _play(
         self, task: EnvTask, uid: str, session_id: int, sampling_params: dict[str, Any]

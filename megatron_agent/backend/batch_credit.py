@@ -19,6 +19,7 @@ from megatron_agent.config import AgentSettings
 from megatron_agent.credit import CreditRows, compute_credit
 from megatron_agent.credit.row_weights import row_weights
 from megatron_agent.errors import CreditError, FailureRateError
+from megatron_agent.rollout.env_timings import env_metrics
 
 Row = Mapping[str, Any]
 
@@ -78,7 +79,8 @@ def credit_batch(
     played = sessions | _sessions([str(row["key"]) for row in removed_rows], removed_rows)
     _check_fatal(played)
     _check_group_sizes(sessions, num_sessions=settings.env.rollout.n, num_groups=num_groups)
-    metrics = _episode_metrics(played, [*real_rows, *removed_rows])
+    played_rows = [*real_rows, *removed_rows]
+    metrics = _episode_metrics(played, played_rows) | env_metrics(played.values(), played_rows)
     metrics |= {
         "train/rows": float(len(real)),
         "train/padding_rows": float(len(keys) - len(real)),

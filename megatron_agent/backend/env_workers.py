@@ -35,8 +35,9 @@ class RolloutResources:
 
         Args:
             config: the run's configuration; reads ``env.{num_workers,reset_timeout_s,
-                step_timeout_s,start_timeout_s,worker_memory_limit}``. ``env.num_workers`` counts
-                the whole machine's worker processes and is divided among the agent-loop processes.
+                step_timeout_s,start_timeout_s,worker_memory_limit,rollout.redundancy}``.
+                ``env.num_workers`` counts the whole machine's worker processes and is divided among
+                the agent-loop processes.
         """
         if cls._pool_lock is None:
             cls._pool_lock = asyncio.Lock()
@@ -49,6 +50,7 @@ class RolloutResources:
                     step_timeout_s=float(config.env.step_timeout_s),
                     start_timeout_s=float(config.env.start_timeout_s),
                     worker_memory_limit=config.env.worker_memory_limit,
+                    redundancy=int(config.env.rollout.redundancy),
                     log_dir=Path(str(config.run.dir)) / "logs",
                 )
                 await pool.start()

@@ -49,6 +49,9 @@ class GroupSettings:
 
     n: int = ruled(at_least=1, remedy="Use a group size such as 8.")
     """Group size G: sessions of one task, all starting in the same state."""
+    redundancy: int = ruled(at_least=0, remedy="Use 0 for none.")
+    """Environments that a group starts beyond its sessions; which are played is known before the
+    first action (docs/faults.md)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

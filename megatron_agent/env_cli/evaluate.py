@@ -73,6 +73,8 @@ async def _play(
 class _LocalSession:
     """One environment in this process, so that an expert can look into it."""
 
+    num_restores = 0
+
     def __init__(self, spec: EnvSpec, task: EnvTask) -> None:
         self.env = spec.make()
         self._task = task

@@ -19,12 +19,15 @@ Example::
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from megatron_agent.errors import ConfigError
 from megatron_agent.rollout.env_session import EnvSession
+from megatron_agent.rollout.group_seats import GroupSeats, SeatedSession
 from megatron_agent.rollout.group_starts import GroupStarts
 from megatron_agent.rollout.pool_stats import PoolStats
 from megatron_agent.rollout.worker_count import check_num_workers
@@ -47,6 +50,8 @@ class EnvPool:
         close_timeout_s: how long a worker may take to close its environments at the end.
         worker_memory_limit: bytes, or a size such as ``8GiB``, that a worker process and what it
             starts may hold; one that holds more is replaced. None: no limit.
+        redundancy: environments that each group starts beyond its sessions, so that slow and
+            failing resets hold up nobody (`megatron_agent.rollout.group_seats`).
         log_dir: folder for what the workers print; None: the stderr of this process.
 
     Raises:
@@ -62,6 +67,7 @@ class EnvPool:
         start_timeout_s: float = 60.0,
         close_timeout_s: float = 5.0,
         worker_memory_limit: int | str | None = None,
+        redundancy: int = 0,
         log_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         check_num_workers(num_workers)
@@ -73,6 +79,11 @@ class EnvPool:
         ):
             if not value > 0:
                 raise ConfigError(f"env.{name}", "must be > 0 seconds", value, "Use 30.")
+        if redundancy < 0:
+            raise ConfigError("env.rollout.redundancy", "must be >= 0", redundancy, "Use 0.")
+        self._redundancy = redundancy
+        self._seats: WeakValueDictionary[str, GroupSeats] = WeakValueDictionary()
+        """Of groups that have a session left."""
         self.reset_timeout_s = reset_timeout_s
         self.step_timeout_s = step_timeout_s
         self._close_timeout_s = close_timeout_s
@@ -107,22 +118,20 @@ class EnvPool:
         if self._memory_limit is not None:
             self._memory_watch = asyncio.create_task(self._watch_memory(self._memory_limit))
 
-    async def open_session(self, task: EnvTask, group_id: str, session_id: int) -> EnvSession:
-        """A session on the least busy worker. Nothing runs before its ``reset``."""
-        worker = min(self._workers, key=lambda worker: worker.num_sessions)
-        worker.num_sessions += 1
-        self._num_sessions += 1
-        return EnvSession(
-            task=task,
-            group_id=group_id,
-            session_id=session_id,
-            key=f"{self._num_sessions}",
-            worker=worker,
-            counters=self.counters,
-            group_starts=self._group_starts,
-            reset_timeout_s=self.reset_timeout_s,
-            step_timeout_s=self.step_timeout_s,
-        )
+    async def open_session(
+        self, task: EnvTask, group_id: str, session_id: int
+    ) -> EnvSession | SeatedSession:
+        """A session of a group. Nothing runs before its ``reset``."""
+        if not self._redundancy:
+            return self._open(task, group_id, session_id)
+        seats = self._seats.get(group_id)
+        if seats is None:
+            seats = self._seats[group_id] = GroupSeats(
+                functools.partial(self._open, task, group_id),
+                num_spares=self._redundancy,
+                counters=self.counters,
+            )
+        return SeatedSession(seats)
 
     async def close(self) -> None:
         """End every worker, within ``close_timeout_s``. May be called twice."""
@@ -134,9 +143,11 @@ class EnvPool:
         """Counters since the start, and latencies in seconds of the latest calls.
 
         Keys: ``num_workers``, ``num_worker_replacements``, ``num_open_sessions``, ``num_sessions``,
-        ``num_env_errors``, ``num_restores``, ``num_group_start_errors``, and for each of ``reset``,
-        ``step`` and ``close`` ``num_<op>``, ``<op>_s/p50|p95|p99`` (what the environment took) and
-        ``<op>_wait_s/p95`` (what waiting for the worker and the transport added).
+        ``num_env_errors``, ``num_restores``, ``num_spares_used`` and ``num_spares_dropped`` (with
+        ``redundancy``: those that stood in for a failed reset, and those that were not needed),
+        ``num_group_start_errors``, and for each of ``reset``, ``step`` and ``close`` ``num_<op>``,
+        ``<op>_s/p50|p95|p99`` (what the environment took) and ``<op>_wait_s/p95`` (what waiting for
+        the worker and the transport added).
         """
         return {
             "num_workers": float(len(self._workers)),
@@ -151,6 +162,23 @@ class EnvPool:
     def worker_pids(self) -> list[int | None]:
         """Process id of each worker, None for one that is down until its next use."""
         return [worker.pid for worker in self._workers]
+
+    def _open(self, task: EnvTask, group_id: str, session_id: int) -> EnvSession:
+        """An environment on the least busy worker."""
+        worker = min(self._workers, key=lambda worker: worker.num_sessions)
+        worker.num_sessions += 1
+        self._num_sessions += 1
+        return EnvSession(
+            task=task,
+            group_id=group_id,
+            session_id=session_id,
+            key=f"{self._num_sessions}",
+            worker=worker,
+            counters=self.counters,
+            group_starts=self._group_starts,
+            reset_timeout_s=self.reset_timeout_s,
+            step_timeout_s=self.step_timeout_s,
+        )
 
     async def _watch_memory(self, limit_bytes: int) -> None:
         while True:

@@ -43,15 +43,15 @@ ENV_REFUSED = "env_refused"
 _FAILURE_KINDS: tuple[tuple[type[Exception], str], ...] = (
     (PromptTooLongError, "prompt_too_long"),
     (GenerationError, "generation_error"),
-    (EnvError, "env_error"),
     (EnvTimeoutError, "env_timeout"),
     (EnvDiedError, "env_died"),
     (EnvGarbageError, "env_garbage"),
     (EnvMemoryError, "env_memory"),
     (EnvLostError, "env_lost"),
+    (EnvError, "env_error"),
 )
-_MAX_FAILURE_CHARS = 500
 """What a failure's text begins with; the first class that fits."""
+_MAX_FAILURE_CHARS = 500
 
 
 async def run_episode(
@@ -123,6 +123,8 @@ async def run_episode(
         turns_T=tuple(player.turns),
         success=not failure and player.success,
         failure=failure,
+        reset_s=player.reset_s,
+        num_restores=session.num_restores,
     )
 
 
@@ -140,11 +142,16 @@ class _Player:
     max_prompt_length: int
     turns: list[Turn] = field(default_factory=list)
     success: bool = False
+    reset_s: float = 0.0
 
     async def play(self, task: EnvTask) -> None:
         """All turns, appended to ``turns`` one by one, so that a failure keeps those before it."""
         self.memory.reset(task)
-        observation = await self.session.reset()
+        started_s = time.perf_counter()
+        try:
+            observation = await self.session.reset()
+        finally:
+            self.reset_s = time.perf_counter() - started_s
         for step_idx in range(self.max_steps):
             outcome = await self._turn(step_idx, observation)
             if outcome.terminated or outcome.truncated:

@@ -36,6 +36,8 @@ def episode_record(episode: Episode, *, include_token_ids: bool = False) -> dict
         "split": episode.split,
         "success": episode.success,
         "failure": episode.failure,
+        "reset_s": episode.reset_s,
+        "num_restores": episode.num_restores,
         "episode_return": episode.episode_return,
         "num_steps": episode.num_steps,
         "turns": [_turn_record(turn, include_token_ids) for turn in episode.turns_T],

@@ -15,7 +15,12 @@ Generate = Callable[[Sequence[int], str], Awaitable[Generation]]
 
 
 class Session(Protocol):
-    """One environment for one episode; see `megatron_agent.rollout.env_pool.EnvSession`."""
+    """One environment for one episode; see `megatron_agent.rollout.env_session.EnvSession`."""
+
+    @property
+    def num_restores(self) -> int:
+        """How often the episode went on in another process."""
+        ...
 
     async def reset(self) -> Observation: ...
 

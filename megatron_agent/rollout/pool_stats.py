@@ -33,6 +33,8 @@ class PoolStats:
     def __init__(self) -> None:
         self.num_env_errors = 0
         self.num_restores = 0
+        self.num_spares_used = 0
+        self.num_spares_dropped = 0
         self.num_group_start_errors = 0
         self._operations = {name: _Operation() for name in OPERATIONS}
 
@@ -51,6 +53,8 @@ class PoolStats:
         numbers: dict[str, float] = {
             "num_env_errors": float(self.num_env_errors),
             "num_restores": float(self.num_restores),
+            "num_spares_used": float(self.num_spares_used),
+            "num_spares_dropped": float(self.num_spares_dropped),
             "num_group_start_errors": float(self.num_group_start_errors),
         }
         for name, stats in self._operations.items():

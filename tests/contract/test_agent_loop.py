@@ -108,6 +108,25 @@ def test_a_full_disk_ends_the_run_instead_of_losing_the_session(
     assert output.extra_fields["reward_extra_info"]["fatal"] == expected
 
 
+def test_rows_say_how_long_the_environment_took(
+    agent_loop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_journal(monkeypatch, lambda *_, **__: None)
+    fields = run(agent_loop).extra_fields
+    assert (fields["env"], fields["reset_s"], fields["env_s"]) == ("frozenlake", 0.0, None)
+    play = agent_loop._play
+
+    async def play_one_step(*arguments: Any) -> Episode:
+        turn = dataclasses.replace(TURN, env_s=0.25)
+        return dataclasses.replace(
+            await play(*arguments), turns_T=(turn,), failure="", reset_s=0.5, num_restores=1
+        )
+
+    monkeypatch.setattr(agent_loop, "_play", play_one_step)
+    fields = run(agent_loop).extra_fields
+    assert (fields["reset_s"], fields["env_s"], fields["num_restores"]) == (0.5, 0.25, 1)
+
+
 TURN = Turn(
     step_idx=0,
     observation="a room",

@@ -54,7 +54,7 @@ def make_settings() -> MakeSettings:
                 start_timeout_s=1.0,
                 worker_memory_limit=None,
                 generate_timeout_s=1.0,
-                rollout=GroupSettings(n=group_size),
+                rollout=GroupSettings(n=group_size, redundancy=0),
                 tasks=TaskSettings(num_train=1, num_eval=1, seed=0),
             ),
             algorithm=AlgorithmSettings(

@@ -58,6 +58,7 @@ def test_the_default_configuration_is_fine(findings_of: Callable[..., Findings])
         ("env.env_name=gym:Pendulum-v1", r"must load \(.*actions must be Discrete or Text"),
         ("env.env_name=no.such:Class", r"must load \(.*No module named 'no'.*on PYTHONPATH"),
         ("env.rollout.n=0", r"env.rollout.n must be >= 1, got 0. Use a group size such as 8."),
+        ("env.rollout.redundancy=-1", r"env.rollout.redundancy must be >= 0, got -1. Use 0 for no"),
         ("env.step_timeout_s=0", r"env.step_timeout_s must be > 0, got 0"),
         ("env.worker_memory_limit=lots", r"worker_memory_limit must be bytes or a size .*'lots'"),
         ("env.worker_memory_limit=1MiB", r"env.worker_memory_limit must be at least 64MiB, got"),

@@ -100,6 +100,7 @@ class FakeSession:
     """A corridor of five cells, reward 1 at its end. Raises ``errors[step]``; -1 is the reset."""
 
     actions = ("back", "on")
+    num_restores = 0
 
     def __init__(self, errors: dict[int, Exception] | None = None) -> None:
         self.errors = errors or {}

@@ -83,11 +83,11 @@ def test_a_group_long_gone_is_forgotten(pools: Any):
 
 def test_a_reset_that_hangs_has_its_own_deadline(pools: Any, troublemaker: str):
     async def body(pool: EnvPool) -> None:
-        with pytest.raises(EnvError, match=r"reset took more than 1\.5 s"):
+        with pytest.raises(EnvError, match=r"reset took more than 5 s"):
             await pools.start(pool, pools.task(troublemaker, start="hang"))
         await pools.start(pool, pools.task(troublemaker))
 
-    pools.run(body, reset_timeout_s=1.5)
+    pools.run(body, reset_timeout_s=5.0)
 
 
 def test_waiting_for_a_busy_worker_does_not_count_towards_the_deadline(

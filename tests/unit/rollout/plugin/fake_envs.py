@@ -13,11 +13,12 @@ from envs.base import Observation, ParsedAction, PromptContext, StepOutcome, Tex
 from envs.options import Option, resolve_options
 from envs.registry import EnvSpec
 
+STARTS = ("fixed", "random", "raise", "hang", "first_hangs", "nap", "no_anchor")
 OPTION_RULES = {
     "start": Option(
         default="fixed",
-        rule="one of fixed, random, raise, hang, nap, no_anchor",
-        allows=lambda value: value in ("fixed", "random", "raise", "hang", "nap", "no_anchor"),
+        rule=f"one of {', '.join(STARTS)}",
+        allows=lambda value: value in STARTS,
     ),
     "record": Option(
         default="",
@@ -43,10 +44,11 @@ class Troublemaker(TextEnv):
     def reset(self, *, seed: int, options: Mapping[str, Any] | None = None) -> Observation:
         resolved = resolve_options("troublemaker", OPTION_RULES, options)
         start, self._record = resolved["start"], resolved["record"]
+        is_first = not os.path.exists(self._record)
         self.note("reset begins")
         if start == "raise":
             raise OSError("no such level")
-        if start == "hang":
+        if start == "hang" or (start == "first_hangs" and is_first):
             time.sleep(3600)
         if start == "nap":
             time.sleep(0.3)
