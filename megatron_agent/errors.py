@@ -34,6 +34,12 @@ class ConfigError(MegatronAgentError, ValueError):
         return f"{self.key} {self.rule}, got {self.value!r}. {self.remedy}"
 
 
+class CheckpointError(ConfigError):
+    """A checkpoint that cannot be read, converted or trusted; the key is the file, the folder or
+    the option.
+    """
+
+
 class TaskError(MegatronAgentError, ValueError):
     """A dataset row or file that does not describe a task; the message names file, row and
     field.
@@ -52,12 +58,6 @@ class EnvError(MegatronAgentError, RuntimeError):
     """
 
 
-class GroupStartError(EnvError):
-    """Two sessions of one group started in different states; the message names both seeds."""
-
-
-class GroupFilterError(MegatronAgentError, RuntimeError):
-    """Dynamic sampling reached its bound with too few groups whose returns differ."""
 class EnvTimeoutError(EnvError):
     """One reset or step took longer than its deadline."""
 
@@ -78,6 +78,12 @@ class EnvLostError(EnvError):
     """The process of an environment is gone, and this session was not what ended it."""
 
 
+class GroupStartError(EnvError):
+    """Two sessions of one group started in different states; the message names both seeds."""
+
+
+class GroupFilterError(MegatronAgentError, RuntimeError):
+    """Dynamic sampling reached its bound with too few groups whose returns differ."""
 
 
 class RewardError(MegatronAgentError, ValueError):

@@ -1,0 +1,258 @@
+"""A conversion from beginning to end: plan, write, check, publish."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from megatron_agent.checkpoint import megatron_model
+from megatron_agent.checkpoint.locate import HF_FILES, TRACKER, Located, locate
+from megatron_agent.checkpoint.lora import LoraAdapter, MergedWeights
+from megatron_agent.checkpoint.manifest import write_manifest
+from megatron_agent.checkpoint.partial import PartialFolder
+from megatron_agent.checkpoint.request import Request
+from megatron_agent.checkpoint.rules import ModelRules
+from megatron_agent.checkpoint.side_files import copy_side_files
+from megatron_agent.checkpoint.targets import ITERATION, HFTarget, MegatronTarget, Target
+from megatron_agent.checkpoint.verdict import tied_findings
+from megatron_agent.checkpoint.weights import (
+    CastWeights,
+    HFWeights,
+    MegatronWeights,
+    Weights,
+    open_weights,
+)
+from megatron_agent.errors import CheckpointError
+
+logger = logging.getLogger(__name__)
+
+COPIES_IN_MEMORY = 4
+"""Of the largest parameter: as read, translated, cut for a rank, and what it is compared with."""
+DISK_MARGIN = 1.02
+
+OnBytes = Callable[[int], Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A conversion whose source was opened and found in order.
+
+    Attributes:
+        request: what was asked for.
+        located: the source.
+        hf_files: folder with config.json and tokenizer.
+        config: the model's configuration.
+        rules: how its parameters map.
+        stored: the source as it is stored.
+        weights: what the target should hold.
+        target: how it is written.
+    """
+
+    request: Request
+    located: Located
+    hf_files: Path
+    config: Any
+    rules: ModelRules
+    stored: HFWeights | MegatronWeights
+    weights: Weights
+    target: Target
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(batch.num_bytes for batch in self.target.batches)
+
+    def describe(self) -> str:
+        """The plan, for people."""
+        largest = max(self.rules.params, key=lambda rule: torch.Size(rule.shape).numel())
+        width = max(self.weights.dtype(largest).itemsize, self.stored.dtype(largest).itemsize)
+        tensor_bytes = torch.Size(largest.shape).numel() * width * COPIES_IN_MEMORY
+        program_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        request = self.request
+        layout = f", cut for {request.layout}" if request.to == "megatron" else ""
+        lines = [
+            f"source   {self.located.weights} ({self.located.kind})",
+            f"target   {request.target} ({request.to}{layout}, {_name(self._dtype())})",
+            f"model    {self.config.architectures[0]}, {self.rules.num_layers} layers, "
+            f"{len(self.rules.params)} parameters",
+            f"writes   {_gb(self.num_bytes)} in {len(self.target.batches)} batches of files",
+            f"memory   {_gb(program_bytes + tensor_bytes)}: {_gb(program_bytes)} for the program, "
+            f"and {COPIES_IN_MEMORY} times the largest parameter, {largest.name}",
+        ]
+        return "\n".join(lines)
+
+    def _dtype(self) -> torch.dtype:
+        return self.weights.dtype(self.rules.params[0])
+
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for an interrupted conversion to go on."""
+        files = [*self.stored.folder.files(), *self._lora_files()]
+        stats = {str(path): [path.stat().st_size, path.stat().st_mtime_ns] for path in files}
+        request = self.request
+        return {
+            "files": stats,
+            "to": request.to,
+            "layout": str(request.layout),
+            "dtype": _name(request.dtype),
+            "lora": str(request.lora),
+            "shard_bytes": request.shard_bytes,
+        }
+
+    def _lora_files(self) -> list[Path]:
+        return [] if self.request.lora is None else sorted(self.request.lora.glob("adapter_*"))
+
+
+@contextlib.contextmanager
+def open_job(request: Request) -> Iterator[Job]:
+    """Open the source, look at all of it that can be looked at without reading weights, and plan.
+
+    Raises:
+        CheckpointError: whatever is wrong with source or options.
+    """
+    megatron_model.prepare()
+    located = locate(request.source)
+    hf_files = request.hf_files or located.hf_files
+    if hf_files is None:
+        raise CheckpointError(
+            str(request.source),
+            "must have a config.json with it",
+            "none",
+            "Name the folder of the model that it was trained from with --hf.",
+        )
+    with contextlib.ExitStack() as stack:
+        stored = stack.enter_context(open_weights(located))
+        config = megatron_model.read_config(hf_files)
+        ranks = None
+        if request.to == "megatron":  # before the rules: they keep a process group open
+            ranks = megatron_model.rank_contents(config, request.layout)
+        rules = stack.enter_context(megatron_model.model_rules(config))
+        _check_accounts(request, hf_files, stored, rules)
+        weights: Weights = stored
+        if request.lora is not None:
+            adapter = LoraAdapter(request.lora)
+            stack.callback(adapter.close)
+            adapter.check_fits(rules)
+            weights = MergedWeights(stored, adapter, request.dtype)
+        elif request.dtype is not None:
+            weights = CastWeights(stored, request.dtype)
+        dtypes = {rule.name: weights.dtype(rule) for rule in rules.params}
+        target: Target
+        if ranks is None:
+            target = HFTarget(rules, dtypes, request.shard_bytes)
+        else:
+            common = {"iteration": 0, "content_metadata": dict(megatron_model.SHARDING)}
+            target = MegatronTarget(rules, ranks, dtypes, request.shard_bytes, common)
+        yield Job(request, located, hf_files, config, rules, stored, weights, target)
+
+
+def write(job: Job, about: dict[str, Any], on_bytes: OnBytes = lambda _: None) -> PartialFolder:
+    """Write the target into its ``.partial`` folder; what an earlier try wrote is kept.
+
+    Args:
+        job: see :func:`open_job`.
+        about: for the manifest.
+        on_bytes: is told how many bytes of tensors were written.
+
+    Raises:
+        CheckpointError: the target exists, the disk is full, or numbers are not finite.
+    """
+    partial = PartialFolder(job.request.target, job.identity())
+    partial.check()
+    results = {batch.name: partial.result(batch.name) for batch in job.target.batches}
+    waiting = [batch for batch in job.target.batches if results[batch.name] is None]
+    _check_disk(job.request.target, sum(batch.num_bytes for batch in waiting))
+    partial.open()
+    on_bytes(job.num_bytes - sum(batch.num_bytes for batch in waiting))
+    try:
+        for batch in waiting:
+            result = job.target.write(batch, partial.root, job.weights, on_bytes)
+            partial.add(batch.name, result)
+            results[batch.name] = result
+        done = [result for result in results.values() if result is not None]
+        job.target.finish(partial.root, done)
+        _write_side_files(job, partial.root)
+        write_manifest(partial.root, about, done)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise _no_space(partial.root, "a full disk") from None
+    return partial
+
+
+def about(job: Job) -> dict[str, Any]:
+    """What the manifest says of a conversion."""
+    request = job.request
+    return {
+        "source": str(job.located.weights.absolute()),
+        "source_format": job.located.kind,
+        "format_of_weights": request.to,
+        "layout": str(request.layout) if request.to == "megatron" else None,
+        "dtype": _name(job.weights.dtype(job.rules.params[0])),
+        "lora": None if request.lora is None else str(request.lora.absolute()),
+        "num_parameters": len(job.rules.params),
+        "versions": {name: version(name) for name in ("torch", "megatron-core", "megatron-bridge")},
+    }
+
+
+def target_weights(root: Path, job: Job) -> Located:
+    """Where the weights of a target are, also before it has its name."""
+    if job.request.to == "hf":
+        return Located("hf", root, root)
+    return Located("megatron", root / ITERATION, root / HF_FILES)
+
+
+def _check_accounts(
+    request: Request, hf_files: Path, stored: HFWeights | MegatronWeights, rules: ModelRules
+) -> None:
+    findings = stored.account(rules) or tied_findings(rules, stored)
+    if findings:
+        shown = "; ".join(findings[:5])
+        more = f"; and {len(findings) - 5} more" if len(findings) > 5 else ""
+        raise CheckpointError(
+            str(request.source),
+            f"must hold exactly the tensors of the model in {hf_files / 'config.json'}",
+            shown + more,
+            "The configuration is of another architecture or size, or the checkpoint is not whole.",
+        )
+
+
+def _check_disk(target: Path, num_bytes: int) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(target.parent).free
+    if free < num_bytes * DISK_MARGIN:
+        raise _no_space(target, f"{_gb(free)} free where {_gb(num_bytes)} are needed")
+
+
+def _no_space(path: Path, found: str) -> CheckpointError:
+    return CheckpointError(
+        str(path),
+        "must have space on its disk",
+        found,
+        "Make space and run the same command again.",
+    )
+
+
+def _write_side_files(job: Job, root: Path) -> None:
+    dtype = job.weights.dtype(job.rules.params[0])
+    if job.request.to == "hf":
+        copy_side_files(job.hf_files, root, dtype)
+    else:
+        copy_side_files(job.hf_files, root / HF_FILES, dtype)
+        (root / TRACKER).write_text("0\n", encoding="utf-8")
+
+
+def _name(dtype: torch.dtype | None) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _gb(num_bytes: float) -> str:
+    return f"{num_bytes / 1e9:.2f} GB"

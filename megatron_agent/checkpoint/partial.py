@@ -1,0 +1,106 @@
+"""The folder of a conversion that has not ended, and what of it is done already."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from megatron_agent.atomic_file import atomic_file
+from megatron_agent.checkpoint.locate import PARTIAL
+from megatron_agent.checkpoint.output_file import FileRecord
+from megatron_agent.checkpoint.targets import BatchResult
+from megatron_agent.checkpoint.torch_dist_metadata import WrittenItem
+from megatron_agent.errors import CheckpointError
+
+PROGRESS = ".progress"
+IDENTITY = "identity.json"
+
+
+class PartialFolder:
+    """``<target>.partial``, which becomes the target when all is written and checked.
+
+    Args:
+        target: the folder to make.
+        identity: what makes two conversions the same; only the same one goes on.
+    """
+
+    def __init__(self, target: Path, identity: Mapping[str, Any]) -> None:
+        self.target = target
+        self.root = target.with_name(target.name + PARTIAL)
+        self._identity = json.loads(json.dumps(identity))
+
+    def check(self) -> None:
+        """Refuse to begin where something else is.
+
+        Raises:
+            CheckpointError: the target exists, or the folder is of another conversion.
+        """
+        if self.target.exists():
+            raise CheckpointError(
+                str(self.target), "must not exist", "it does", "Name another, or remove it."
+            )
+        identity = self.root / PROGRESS / IDENTITY
+        if self.root.exists() and (
+            not identity.is_file() or json.loads(identity.read_text()) != self._identity
+        ):
+            raise CheckpointError(
+                str(self.root),
+                "must be of the same conversion to go on with",
+                "one of other files or options",
+                "Remove it, or name another target.",
+            )
+
+    def open(self) -> None:
+        """Make the folder, or go on with the one that an interrupted conversion left."""
+        progress = self.root / PROGRESS
+        if not (progress / IDENTITY).is_file():
+            progress.mkdir(parents=True, exist_ok=True)
+            with atomic_file(progress / IDENTITY) as file:
+                json.dump(self._identity, file, indent=1)
+
+    def result(self, batch: str) -> BatchResult | None:
+        """What a finished batch left; None if it has to be written."""
+        path = self.root / PROGRESS / f"{batch}.json"
+        if not path.is_file():
+            return None
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        files = {name: FileRecord(**record) for name, record in stored["files"].items()}
+        for name, record in files.items():
+            file = self.root / name
+            if not file.is_file() or file.stat().st_size != record.num_bytes:
+                return None
+        return BatchResult(files, tuple(_item(item) for item in stored["items"]))
+
+    def add(self, batch: str, result: BatchResult) -> None:
+        """Remember that a batch is finished."""
+        with atomic_file(self.root / PROGRESS / f"{batch}.json") as file:
+            json.dump(asdict(result), file)
+
+    def publish(self) -> None:
+        """Give the folder its name; everything in it is on disk before."""
+        shutil.rmtree(self.root / PROGRESS)
+        for path in sorted(self.root.rglob("*")):
+            _sync(path)
+        _sync(self.root)
+        self.root.rename(self.target)
+        _sync(self.target.parent)
+
+
+def _item(stored: Mapping[str, Any]) -> WrittenItem:
+    places = {
+        key: None if stored[key] is None else tuple(stored[key]) for key in ("offset", "sizes")
+    }
+    return WrittenItem(**{**stored, **places})
+
+
+def _sync(path: Path) -> None:
+    file_no = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file_no)
+    finally:
+        os.close(file_no)

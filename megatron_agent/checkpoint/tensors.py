@@ -1,0 +1,85 @@
+"""What is known of a tensor without reading it, and bytes in and out of tensors."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from megatron_agent.errors import CheckpointError
+
+FLOAT_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Type and shape of a tensor.
+
+    Example:
+        >>> TensorSpec(torch.bfloat16, (3, 4)).num_bytes
+        24
+    """
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        return self.dtype.itemsize * math.prod(self.shape)
+
+    def empty(self) -> torch.Tensor:
+        return torch.empty(self.shape, dtype=self.dtype)
+
+
+def as_bytes(tensor: torch.Tensor) -> memoryview:
+    """The memory of a contiguous tensor, without a copy; writing to it writes to the tensor."""
+    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+
+
+def read_into(tensor: torch.Tensor, file_no: int, start: int, path: Path) -> None:
+    """Fill a contiguous tensor with the bytes of a file.
+
+    The file is read, not mapped: mapped pages count as memory of this process until it ends, and
+    a file that shrinks under a mapping kills the process instead of raising an error.
+
+    Raises:
+        CheckpointError: the file ends too early.
+    """
+    remaining = as_bytes(tensor)
+    while remaining:
+        count = os.preadv(file_no, [remaining], start)
+        if count == 0:
+            raise CheckpointError(
+                str(path),
+                "must be as long as its header says",
+                f"{len(remaining)} bytes too few",
+                "The file is truncated: copy or download it again.",
+            )
+        remaining, start = remaining[count:], start + count
+
+
+def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether type, shape and every bit agree, those of NaN and of negative zero too."""
+    if first.dtype != second.dtype or first.shape != second.shape:
+        return False
+    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[
+        first.element_size()
+    ]
+    return torch.equal(first.contiguous().view(integers), second.contiguous().view(integers))
+
+
+def num_not_finite(tensor: torch.Tensor) -> int:
+    """How many elements are NaN or infinite."""
+    if not tensor.is_floating_point():
+        return 0
+    # One pass without temporaries tells that all is well: a sum is finite only of finite numbers.
+    if torch.isfinite(tensor.sum(dtype=torch.float32)):
+        return 0
+    return int((~torch.isfinite(tensor)).sum())
