@@ -37,6 +37,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+IMAGE_MARK = "\ufffc"
+"""Where in a prompt the image of the observation belongs (Unicode's stand-in for an object). A
+prompt without it gets the image right before the observation's text."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observation:
@@ -51,7 +55,8 @@ class Observation:
     admissible_actions: tuple[str, ...] = ()
     """Actions that are legal now, each once; empty when the environment does not enumerate them."""
     image: Any = None
-    """The view as an array of ``uint8``, shape ``[height, width, 3]`` (RGB); None without one."""
+    """The view as a numpy array of ``uint8``, shape ``[height, width, 3]`` (RGB); None without one,
+    and in the prompts of a policy that does not see."""
     task: str = ""
     """What is to be done, where that is not told by ``text``; the same at every step of an episode.
     A prompt knows nothing of earlier observations but its window, so say it each time."""

@@ -14,7 +14,8 @@ A template is a text with fields in braces, and may have a second part for the s
 
 Fields of every environment: ``task``, ``observation``, ``actions`` (comma-separated), ``history``,
 ``history_length`` (steps shown), ``step`` (from 1), ``step_count`` (steps made), ``max_steps``,
-``notes`` (of the memory module). The names that verl-agent's templates use mean the same here:
+``notes`` (of the memory module), ``image`` (where the image goes, for a policy that sees; nothing
+for others). The names that verl-agent's templates use mean the same here:
 ``task_description``, ``current_observation``, ``admissible_actions``, ``action_history``,
 ``current_step``. Environments add their own (`envs.spec.EnvSpec.prompt_fields`). A brace that is
 meant as such is doubled.
@@ -30,7 +31,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from envs.base import PastStep, PromptContext
+from envs.base import IMAGE_MARK, PastStep, PromptContext
 
 if TYPE_CHECKING:
     from envs.spec import EnvSpec
@@ -80,6 +81,7 @@ STANDARD_FIELDS: Mapping[str, FieldSource] = MappingProxyType(
         "step_count": lambda context: str(context.step_idx),
         "max_steps": lambda context: str(context.max_steps),
         "notes": lambda context: context.notes,
+        "image": lambda context: "" if context.observation.image is None else IMAGE_MARK,
     }
 )
 _SAME_AS: Mapping[str, str] = {

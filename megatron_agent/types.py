@@ -17,6 +17,18 @@ configuration, and where the loop is registered."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class EncodedPrompt:
+    """Between hops 3 and 4: a user message as the policy reads it."""
+
+    ids_L: tuple[int, ...]
+    images: tuple[Any, ...] = ()
+    """Pictures behind the image tokens, in their order and size for the policy; the same ones go to
+    the inference server and into the training row."""
+    num_image_tokens: int = 0
+    """How many of the ids stand for patches of a picture."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Generation:
     """Hop 4: what the inference server sampled for one prompt."""
 
@@ -63,6 +75,8 @@ class Turn:
     info: Mapping[str, Any] = field(default_factory=dict)
     generate_s: float = 0.0
     env_s: float = 0.0
+    images: tuple[Any, ...] = ()
+    """Pictures of the prompt (`EncodedPrompt.images`); empty for a policy that reads only."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,6 +133,8 @@ class StepSample:
     environment."""
     weight_version_min: int | None
     weight_version_max: int | None
+    images: tuple[Any, ...] = ()
+    """Pictures of this step's prompt, and of no other."""
 
     @property
     def key(self) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import (
@@ -26,10 +26,12 @@ from verl.experimental.agent_loop.agent_loop import (
 )
 
 from megatron_agent.backend.env_workers import RolloutResources
+from megatron_agent.backend.vision import check_response, encode_message, require_eyes
 from megatron_agent.errors import GenerationError, GroupStartError
 from megatron_agent.rollout.env_timings import row_timings
 from megatron_agent.rollout.episode import run_episode
 from megatron_agent.rollout.memory import load_memory
+from megatron_agent.rollout.parts import MessageContent
 from megatron_agent.rollout.rescoring import (
     episode_facts,
     rescored,
@@ -37,7 +39,14 @@ from megatron_agent.rollout.rescoring import (
 )
 from megatron_agent.rollout.samples import episode_to_samples
 from megatron_agent.tasks import EnvTask, task_from_extra_info
-from megatron_agent.types import AGENT_NAME, Episode, Generation, StepSample, Turn
+from megatron_agent.types import (
+    AGENT_NAME,
+    EncodedPrompt,
+    Episode,
+    Generation,
+    StepSample,
+    Turn,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -90,18 +99,21 @@ class GymStepsAgentLoop(AgentLoopBase):
         self, task: EnvTask, uid: str, session_id: int, sampling_params: dict[str, Any]
     ) -> Episode:
         env_config = self.config.env
+        if env_config.images:
+            require_eyes(self)
         pool = await RolloutResources.pool(self.config)
         session = await pool.open_session(task, group_id=uid, session_id=session_id)
         request_id = f"{uid}_{session_id}"  # one id per session keeps its turns on one server
 
-        async def generate(prompt_ids_L: Sequence[int], _request_id: str) -> Generation:
+        async def generate(prompt: EncodedPrompt, _request_id: str) -> Generation:
             timeout_s = float(env_config.generate_timeout_s)
             try:
                 output = await asyncio.wait_for(
                     self.server_manager.generate(
                         request_id=request_id,
-                        prompt_ids=list(prompt_ids_L),
+                        prompt_ids=list(prompt.ids_L),
                         sampling_params=dict(sampling_params),
+                        image_data=list(prompt.images) or None,
                     ),
                     timeout_s,
                 )
@@ -122,6 +134,7 @@ class GymStepsAgentLoop(AgentLoopBase):
             generate=generate,
             max_steps=int(env_config.max_steps),
             max_prompt_length=int(self.rollout_config.prompt_length),
+            with_images=bool(env_config.images),
         )
 
     async def _rescore(self, episode: Episode, row: Mapping[str, Any]) -> Episode:
@@ -158,19 +171,14 @@ class GymStepsAgentLoop(AgentLoopBase):
         # In a thread: one slow judge must not hold up the other episodes of this process.
         return rescored(episode, await asyncio.to_thread(function, **arguments))
 
-    def _encode(self, prompt: str) -> list[int]:
-        """Token ids of a one-message conversation. Unlike ``ct_build_initial_tokens`` nothing is
-        cut off from the left: a prompt that is too long ends its episode instead of losing the
-        task's text.
-        """
-        return self.continuous_token_builder.build_initial_tokens(
-            [{"role": "user", "content": prompt}]
-        )
+    async def _encode(self, content: MessageContent) -> EncodedPrompt:
+        return await encode_message(self, content)
 
     def _generation(self, output: Any) -> Generation:
         num_tokens = int(self.rollout_config.response_length)
         token_ids_L = tuple(output.token_ids[:num_tokens])
         log_probs_L = tuple(output.log_probs[:num_tokens]) if output.log_probs else None
+        check_response(self.processor, token_ids_L)
         return Generation(
             token_ids_L=token_ids_L,
             log_probs_L=log_probs_L,
@@ -190,6 +198,8 @@ class GymStepsAgentLoop(AgentLoopBase):
             response_ids=list(sample.response_ids_L),
             response_mask=[0 if turn is None else 1] * len(sample.response_ids_L),
             response_logprobs=list(sample.log_probs_L or ()) if has_log_probs else None,
+            # verl makes the row's tensors of them and forgets them.
+            multi_modal_data={"images": list(sample.images)} if sample.images else None,
             # verl copies the last output's score to all outputs of a session. Ours are equal
             # already: the return of the episode.
             reward_score=sample.episode_return,

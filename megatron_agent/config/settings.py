@@ -71,6 +71,8 @@ class EnvSettings:
     """Memory module that chooses what is shown: a name, or ``package.module:Class``."""
     prompt_file: str | None
     """A prompt template to use instead of the environment's own (`envs.prompt_template`)."""
+    images: bool
+    """Whether the policy sees the image of the present observation, beside the prompt's text."""
     options: Mapping[str, Any]
     """Passed to the environment's reset; each environment checks its own."""
     max_failure_rate: float = ruled(at_least=0, at_most=1)

@@ -12,6 +12,7 @@ from megatron_agent.config.rules.algorithm import (
 )
 from megatron_agent.config.rules.batches import check_batches
 from megatron_agent.config.rules.environment import check_environment
+from megatron_agent.config.rules.images import check_images
 from megatron_agent.config.rules.layout import check_ranks
 from megatron_agent.config.rules.model_folder import check_model
 from megatron_agent.config.rules.reward import check_overlong_penalty, check_reward
@@ -29,6 +30,7 @@ RULES = (
     check_ranks,
     check_model,
     check_environment,
+    check_images,
     check_tasks,
     check_trainer,
     check_sampling,

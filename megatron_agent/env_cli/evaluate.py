@@ -16,8 +16,9 @@ from megatron_agent.errors import EnvError, GenerationError
 from megatron_agent.policy.evaluate import wilson_interval
 from megatron_agent.rollout.episode import run_episode
 from megatron_agent.rollout.memory import load_memory
+from megatron_agent.rollout.parts import MessageContent
 from megatron_agent.task_rows import EnvTask
-from megatron_agent.types import Episode, Generation
+from megatron_agent.types import EncodedPrompt, Episode, Generation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,12 +110,13 @@ class _Player:
         self._prompt = ""
         self.build_prompt, self.project = spec.build_prompt, spec.project
 
-    def encode(self, prompt: str) -> list[int]:
+    def encode(self, content: MessageContent) -> EncodedPrompt:
         """Keep the prompt; one token stands for it."""
-        self._prompt = prompt
-        return [0]
+        assert isinstance(content, str)  # agents here read and do not see
+        self._prompt = content
+        return EncodedPrompt(ids_L=(0,))
 
-    async def generate(self, prompt_ids_L: Sequence[int], request_id: str) -> Generation:
+    async def generate(self, prompt: EncodedPrompt, request_id: str) -> Generation:
         """Ask the agent."""
         assert self._session.observation is not None
         moment = Moment(

@@ -29,10 +29,11 @@ from megatron_agent.errors import (
     GroupStartError,
     PromptTooLongError,
 )
+from megatron_agent.rollout.images import seen, user_content
 from megatron_agent.rollout.memory import Memory
 from megatron_agent.rollout.parts import Behaviour, Encode, Generate, Session
 from megatron_agent.rollout.prompting import past_step, step_prompt
-from megatron_agent.types import Episode, Generation, Turn
+from megatron_agent.types import EncodedPrompt, Episode, Generation, Turn
 
 if TYPE_CHECKING:
     from megatron_agent.tasks import EnvTask
@@ -66,6 +67,7 @@ async def run_episode(
     generate: Generate,
     max_steps: int,
     max_prompt_length: int,
+    with_images: bool = False,
 ) -> Episode:
     """Play one episode to its end and close the session.
 
@@ -76,10 +78,12 @@ async def run_episode(
         session: not yet reset; closed on return, whatever happens.
         spec: the environment's prompt and action parser.
         memory: for this episode alone.
-        encode: text to prompt ids; may be a coroutine function.
+        encode: user message to prompt ids; may be a coroutine function.
         generate: samples a response.
         max_steps: steps after which the episode is cut (``truncated`` on its last turn).
         max_prompt_length: most tokens a prompt may have.
+        with_images: whether the policy sees the image of the present observation; the past is
+            always told in words.
 
     Returns:
         The episode. When it failed before its first step (the reset crashed, the first prompt was
@@ -88,6 +92,7 @@ async def run_episode(
 
     Raises:
         GroupStartError: the group's sessions start in different states.
+        ConfigError: images are asked for, and an observation has none.
         ValueError: a limit below 1.
     """
     for name, limit in (("max_steps", max_steps), ("max_prompt_length", max_prompt_length)):
@@ -102,6 +107,7 @@ async def run_episode(
         generate=generate,
         max_steps=max_steps,
         max_prompt_length=max_prompt_length,
+        with_images=with_images,
     )
     failure = ""
     try:
@@ -140,6 +146,7 @@ class _Player:
     generate: Generate
     max_steps: int
     max_prompt_length: int
+    with_images: bool
     turns: list[Turn] = field(default_factory=list)
     success: bool = False
     reset_s: float = 0.0
@@ -161,10 +168,11 @@ class _Player:
 
     async def _turn(self, step_idx: int, observation: Observation) -> StepOutcome:
         anchor = anchor_digest(observation.anchor)
+        observation = seen(observation, step_idx=step_idx, with_image=self.with_images)
         prompt = self._prompt(step_idx, observation)
-        prompt_ids_L = await self._prompt_ids(prompt)
+        encoded = await self._encoded(prompt, observation)
         started_s = time.perf_counter()
-        generation = await self._sample(prompt_ids_L, step_idx)
+        generation = await self._sample(encoded, step_idx)
         generated_s = time.perf_counter()
         parsed = self._parse(generation, observation)
         failure: EnvError | None = None
@@ -183,7 +191,7 @@ class _Player:
                 anchor_text=observation.anchor if isinstance(observation.anchor, str) else None,
                 admissible_actions=tuple(observation.admissible_actions),
                 prompt=prompt,
-                prompt_ids_L=prompt_ids_L,
+                prompt_ids_L=encoded.ids_L,
                 generation=generation,
                 action=parsed.action,
                 action_valid=parsed.valid and outcome.action_valid,
@@ -194,6 +202,7 @@ class _Player:
                 info=dict(outcome.info),
                 generate_s=generated_s - started_s,
                 env_s=time.perf_counter() - generated_s,
+                images=encoded.images,
             )
         )
         if failure is not None:
@@ -209,22 +218,21 @@ class _Player:
         except Exception as error:  # one odd observation must not end the run
             raise EnvError(f"build_prompt raised {type(error).__name__}: {error}") from error
 
-    async def _prompt_ids(self, prompt: str) -> tuple[int, ...]:
+    async def _encoded(self, prompt: str, observation: Observation) -> EncodedPrompt:
         try:
-            encoded = self.encode(prompt)
-            ids = tuple(await encoded if inspect.isawaitable(encoded) else encoded)
+            answer = self.encode(user_content(prompt, observation))
+            encoded = await answer if inspect.isawaitable(answer) else answer
+        except GenerationError:
+            raise
         except Exception as error:  # e.g. text that the tokenizer cannot take
             raise GenerationError(f"encode raised {type(error).__name__}: {error}") from error
-        if len(ids) > self.max_prompt_length:
-            raise PromptTooLongError(
-                f"the prompt has {len(ids)} tokens, at most {self.max_prompt_length} are allowed. "
-                f"Raise data.max_prompt_length or lower env.history_length."
-            )
-        return ids
+        if len(encoded.ids_L) > self.max_prompt_length:
+            raise PromptTooLongError(_too_long(encoded, self.max_prompt_length))
+        return encoded
 
-    async def _sample(self, prompt_ids_L: tuple[int, ...], step_idx: int) -> Generation:
+    async def _sample(self, prompt: EncodedPrompt, step_idx: int) -> Generation:
         try:
-            generation = await self.generate(prompt_ids_L, f"{self.key}_{step_idx}")
+            generation = await self.generate(prompt, f"{self.key}_{step_idx}")
         except GenerationError:
             raise
         except Exception as error:  # the boundary to the inference servers: anything may come
@@ -246,6 +254,17 @@ class _Player:
             return self.spec.project(generation.text, observation.admissible_actions)
         except Exception as error:  # project must not raise, but a response is arbitrary text
             raise EnvError(f"project raised {type(error).__name__}: {error}") from error
+
+
+def _too_long(prompt: EncodedPrompt, limit: int) -> str:
+    of_image, or_smaller = "", ""
+    if prompt.num_image_tokens:
+        of_image = f" ({prompt.num_image_tokens} of them image tokens)"
+        or_smaller = ", have a smaller image drawn,"
+    return (
+        f"the prompt has {len(prompt.ids_L)} tokens{of_image}, at most {limit} are allowed. "
+        f"Raise data.max_prompt_length{or_smaller} or lower env.history_length."
+    )
 
 
 def _check_outcome(outcome: StepOutcome) -> None:

@@ -15,13 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from megatron_agent.rollout.images import picture_digest
 from megatron_agent.types import Episode, Turn
 
 _log = logging.getLogger(__name__)
 
 
 def episode_record(episode: Episode, *, include_token_ids: bool = False) -> dict[str, Any]:
-    """``episode`` as plain data for JSON.
+    """``episode`` as plain data for JSON; of pictures only digests.
 
     Args:
         include_token_ids: keep prompt ids, response ids and log-probs too: exact, and many times
@@ -112,7 +113,7 @@ def _turn_record(turn: Turn, include_token_ids: bool) -> dict[str, Any]:
     record = {
         name.name: getattr(turn, name.name)
         for name in dataclasses.fields(turn)
-        if name.name not in ("generation", "prompt_ids_L", "info")
+        if name.name not in ("generation", "prompt_ids_L", "info", "images")
     }
     record |= {
         "response": generation.text,
@@ -123,6 +124,8 @@ def _turn_record(turn: Turn, include_token_ids: bool) -> dict[str, Any]:
         "weight_version_max": generation.weight_version_max,
         "info": dict(turn.info),
     }
+    if turn.images:
+        record["images"] = [picture_digest(picture) for picture in turn.images]
     if include_token_ids:
         record |= {
             "prompt_ids": list(turn.prompt_ids_L),

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from envs.base import Observation, ParsedAction, PromptContext, StepOutcome
-from megatron_agent.types import Generation
+from megatron_agent.types import EncodedPrompt, Generation
 
-Encode = Callable[[str], Awaitable[list[int]] | list[int]]
+MessageContent = str | list[dict[str, Any]]
+"""What a user message says: a text, or parts ``{"type": "text", "text": ...}`` and
+``{"type": "image", "image": ...}`` (`megatron_agent.rollout.images`)."""
+Encode = Callable[[MessageContent], Awaitable[EncodedPrompt] | EncodedPrompt]
 """User message to prompt ids, chat template included."""
-Generate = Callable[[Sequence[int], str], Awaitable[Generation]]
-"""``(prompt ids, request id)`` to a sampled response; the request id is the row key of the step."""
+Generate = Callable[[EncodedPrompt, str], Awaitable[Generation]]
+"""``(prompt, request id)`` to a sampled response; the request id is the row key of the step."""
 
 
 class Session(Protocol):

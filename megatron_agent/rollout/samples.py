@@ -43,4 +43,5 @@ def _row(episode: Episode, turn: Turn) -> StepSample:
         failed=bool(episode.failure),
         weight_version_min=generation.weight_version_min,
         weight_version_max=generation.weight_version_max,
+        images=turn.images,
     )

@@ -19,7 +19,7 @@ from megatron_agent.policy.tokenizer import encode_prompt, train_tokenizer
 from megatron_agent.rollout.episode import run_episode
 from megatron_agent.rollout.memory import load_memory
 from megatron_agent.tasks import EnvTask, generate_tasks
-from megatron_agent.types import Generation
+from megatron_agent.types import EncodedPrompt, Generation
 
 pytestmark = pytest.mark.unit
 
@@ -95,7 +95,7 @@ def rollout_prompts(tokenizer: Any, spec: EnvSpec, task: EnvTask, memory: str) -
             session=session,
             spec=spec,
             memory=load_memory(memory, 2),
-            encode=lambda prompt: encode_prompt(tokenizer, prompt),
+            encode=lambda prompt: EncodedPrompt(ids_L=tuple(encode_prompt(tokenizer, prompt))),
             generate=session.advise,
             max_steps=MAX_STEPS,
             max_prompt_length=10_000,

@@ -15,7 +15,7 @@ from envs.base import Observation, ParsedAction, PromptContext, StepOutcome
 from megatron_agent.rollout.env_pool import EnvPool
 from megatron_agent.rollout.env_session import EnvSession
 from megatron_agent.tasks import EnvTask
-from megatron_agent.types import Generation
+from megatron_agent.types import EncodedPrompt, Generation
 
 PLUGIN_FOLDER = Path(__file__).with_name("plugin")
 
@@ -82,8 +82,8 @@ class FakeGenerate:
         self.texts = list(texts)
         self.requests: list[tuple[tuple[int, ...], str]] = []
 
-    async def __call__(self, prompt_ids_L: Sequence[int], request_id: str) -> Generation:
-        self.requests.append((tuple(prompt_ids_L), request_id))
+    async def __call__(self, prompt: EncodedPrompt, request_id: str) -> Generation:
+        self.requests.append((prompt.ids_L, request_id))
         text = self.texts[len(self.requests) - 1]
         if text == "!":
             raise ConnectionError("the server is gone")

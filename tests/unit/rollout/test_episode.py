@@ -25,13 +25,13 @@ from megatron_agent.errors import (
 from megatron_agent.rollout.episode import run_episode
 from megatron_agent.rollout.memory import WindowMemory
 from megatron_agent.tasks import EnvTask
-from megatron_agent.types import Episode, Generation
+from megatron_agent.types import EncodedPrompt, Episode, Generation
 
 pytestmark = pytest.mark.unit
 
 
-def encode(prompt: str) -> list[int]:
-    return list(prompt.encode())
+def encode(prompt: str) -> EncodedPrompt:
+    return EncodedPrompt(ids_L=tuple(prompt.encode()))
 
 
 @pytest.fixture
@@ -98,9 +98,9 @@ def test_the_policy_gets_the_prompt_ids_and_the_row_key(play, fakes):
 
 
 def test_encode_may_be_a_coroutine_function(play):
-    async def encode_later(prompt: str) -> list[int]:
+    async def encode_later(prompt: str) -> EncodedPrompt:
         await asyncio.sleep(0)
-        return [len(prompt)]
+        return EncodedPrompt(ids_L=(len(prompt),))
 
     assert play(["on"], encode=encode_later, max_steps=1).turns_T[0].prompt_ids_L == (6,)
 
@@ -197,7 +197,7 @@ def test_a_generation_error_ends_the_episode_as_data(play):
 def test_a_response_that_cannot_be_trained_on_is_an_error(
     play, changes: dict[str, Any], message: str
 ):
-    async def generate(prompt_ids_L: Sequence[int], request_id: str) -> Generation:
+    async def generate(prompt: EncodedPrompt, request_id: str) -> Generation:
         good = Generation(token_ids_L=(1, 2), log_probs_L=(0.0, 0.0), text="on")
         return dataclasses.replace(good, **changes)
 
@@ -207,14 +207,14 @@ def test_a_response_that_cannot_be_trained_on_is_an_error(
 
 
 def test_a_generation_error_of_the_caller_is_not_wrapped_twice(play):
-    async def generate(prompt_ids_L: Sequence[int], request_id: str) -> Generation:
+    async def generate(prompt: EncodedPrompt, request_id: str) -> Generation:
         raise GenerationError("no server is left")
 
     assert play([], generate=generate).failure == "generation_error: no server is left"
 
 
 def test_a_tokenizer_error_is_data(play):
-    def encode_badly(prompt: str) -> list[int]:
+    def encode_badly(prompt: str) -> EncodedPrompt:
         raise TypeError("surrogates not allowed")
 
     failure = play([], encode=encode_badly).failure
@@ -274,7 +274,7 @@ def test_a_group_that_starts_in_two_states_is_not_data(play, fakes):
 def test_a_cancelled_episode_closes_its_session_and_stays_cancelled(task, fakes):
     session = fakes.Session()
 
-    async def never(prompt_ids_L: Sequence[int], request_id: str) -> Generation:
+    async def never(prompt: EncodedPrompt, request_id: str) -> Generation:
         await asyncio.sleep(3600)
         raise AssertionError
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
@@ -14,7 +13,7 @@ from megatron_agent.rollout.episode import run_episode
 from megatron_agent.rollout.memory import load_memory
 from megatron_agent.rollout.samples import episode_to_samples
 from megatron_agent.tasks import EnvTask, generate_tasks
-from megatron_agent.types import Episode, Generation
+from megatron_agent.types import EncodedPrompt, Episode, Generation
 
 pytestmark = pytest.mark.unit
 
@@ -30,7 +29,7 @@ class Expert:
         assert SPEC.expert is not None
         self._texts = ["hm"] * num_wasted + [format_response(step) for step in SPEC.expert(env)]
 
-    async def __call__(self, prompt_ids_L: Sequence[int], request_id: str) -> Generation:
+    async def __call__(self, prompt: EncodedPrompt, request_id: str) -> Generation:
         await asyncio.sleep(0)
         text = self._texts.pop(0)
         return Generation(token_ids_L=tuple(text.encode()), log_probs_L=None, text=text)
@@ -45,7 +44,7 @@ async def play_group(task: EnvTask, pool: EnvPool, num_sessions: int) -> list[Ep
             session=await pool.open_session(task, task.task_id, session_id),
             spec=SPEC,
             memory=load_memory("window", 2),
-            encode=lambda prompt: list(prompt.encode()),
+            encode=lambda prompt: EncodedPrompt(ids_L=tuple(prompt.encode())),
             generate=Expert(task, num_wasted=session_id),
             max_steps=20,
             max_prompt_length=400,

@@ -10,7 +10,7 @@ from megatron_agent.errors import EnvError
 from megatron_agent.rollout.episode import run_episode
 from megatron_agent.rollout.memory import WindowMemory
 from megatron_agent.rollout.samples import episode_to_samples
-from megatron_agent.types import Episode
+from megatron_agent.types import EncodedPrompt, Episode
 
 pytestmark = pytest.mark.unit
 
@@ -26,7 +26,7 @@ def play(task, fakes):
                 session=fakes.Session(errors),
                 spec=fakes.Spec(),
                 memory=WindowMemory(2),
-                encode=lambda prompt: [len(prompt)],
+                encode=lambda prompt: EncodedPrompt(ids_L=(len(prompt),)),
                 generate=fakes.Generate(texts),
                 max_steps=5,
                 max_prompt_length=100,
