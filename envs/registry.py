@@ -42,12 +42,14 @@ _BUILT_IN: Mapping[str, str] = {
     "frozenlake": "envs.frozenlake:SPEC",
     "openenv": "envs.openenv:SPEC",
     "taxi": "envs.taxi:SPEC",
+    "textworld_express": "envs.textworld_express.spec:SPEC",
     "sokoban": "envs.sokoban:SPEC",
     "webshop": "envs.webshop:SPEC",
     "search": "envs.search:SPEC",
 }
 _EXTRAS: Mapping[str, str] = {
     "babyai": "minigrid",
+    "textworld_express": "textworld-express",
 }
 """Built-in name to the extra of ``setup.py`` that installs what it needs."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import hypothesis
 import pytest
@@ -20,27 +22,49 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 REPO_ROOT = Path(__file__).resolve().parents[1]
 
-HAS_ALFWORLD = importlib.util.find_spec("fast_downward") is not None
-"""Whether the compiled engine of extra ``alfworld`` is installed; nothing else needs an extra."""
 
-ALFWORLD_TESTS = (
-    "tests/contract/test_textworld_patches.py",
-    "tests/unit/envs/alfworld/test_env.py",
-)
+class Extra(NamedTuple):
+    """An extra with a lock file of its own, which ``make setup`` alone does not install."""
+
+    module: str
+    """Cannot be imported where the extra is not installed."""
+    tests: tuple[str, ...]
+    """Files that need it."""
+    program: str = ""
+    """It also needs this on ``PATH``."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether its tests can run here."""
+        has_program = not self.program or shutil.which(self.program) is not None
+        return has_program and importlib.util.find_spec(self.module) is not None
+
+
+EXTRAS = {
+    "alfworld": Extra(
+        "fast_downward",
+        ("tests/contract/test_textworld_patches.py", "tests/unit/envs/alfworld/test_env.py"),
+    ),
+    "textworld-express": Extra(
+        "textworld_express",
+        ("tests/unit/envs/textworld_express/test_textworld_express_env.py",),
+        program="java",
+    ),
+}
+LEFT_OUT = {name: extra.tests for name, extra in EXTRAS.items() if not extra.is_there}
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Tests of an extra belong to those who installed it. For others there is nothing to skip."""
-    if not HAS_ALFWORLD and collection_path.as_posix().endswith(ALFWORLD_TESTS):
-        return True
-    return None
+    return collection_path.as_posix().endswith(tuple(sum(LEFT_OUT.values(), ()))) or None
 
 
 def pytest_report_header() -> list[str]:
     """Say what is left out and how to have it."""
-    if HAS_ALFWORLD:
-        return []
-    return [f"extra alfworld: not installed; left out: {', '.join(ALFWORLD_TESTS)}"]
+    return [
+        f"extra {name}: not installed; left out: {', '.join(tests)}"
+        for name, tests in LEFT_OUT.items()
+    ]
 
 
 @pytest.fixture(scope="session")

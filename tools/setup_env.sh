@@ -170,8 +170,12 @@ lock() {
     # Constrained by cpu.lock: what both profiles hold, they hold in the same version.
     compile_lock requirements/gpu.lock requirements/gpu.in \
         --overrides requirements/overrides.txt -c requirements/cpu.lock
-    # An extra must not move anything that the profiles hold.
+    # An extra must not move anything that the profiles hold, nor what another extra holds.
     compile_lock requirements/alfworld.lock requirements/alfworld.in -c requirements/cpu.lock
+    for extra in textworld-express; do
+        compile_lock requirements/$extra.lock requirements/$extra.in \
+            -c requirements/cpu.lock -c requirements/alfworld.lock
+    done
 }
 
 command=${1:-}

@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 MakeRun = Callable[..., "TrainingRun"]  # noqa: F821 - see conftest.py
 
 REPO_ROOT = Path(__file__).resolve().parents[2]
-NEEDS = {"alfworld": "fast_downward"}
-"""Environments of an extra that is compiled, and a module of it."""
+NEEDS = {"alfworld": "fast_downward", "textworld_express": "textworld_express"}
+"""Environments of an extra with a lock file of its own, and a module of it."""
 
 
 def installed_names() -> list[str]:

@@ -13,6 +13,7 @@ from megatron_agent.config.overrides import CONFIGS_DIR, GROUPS, group_options
 
 pytestmark = pytest.mark.unit
 
+MODULES_OF_EXTRAS = {"alfworld": "fast_downward", "textworld_express": "textworld_express"}
 CHOICES = [(group, name) for group in GROUPS for name in group_options(group)]
 
 
@@ -36,6 +37,7 @@ def test_every_file_of_a_group_is_fine(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
+    is_there = name not in MODULES_OF_EXTRAS or importlib.util.find_spec(MODULES_OF_EXTRAS[name])
     if group == "env" and name == "alfworld":
         game = tmp_path / "json_2.1.1/train/pick_and_place_simple-A-None-B-1/trial/game.tw-pddl"
         game.parent.mkdir(parents=True)
@@ -44,12 +46,12 @@ def test_every_file_of_a_group_is_fine(
     elif group == "env" and name == "openenv":
         url = request.getfixturevalue("openenv_url")
         monkeypatch.setenv("MEGATRON_AGENT_OPENENV_URL", f"{url}/hunt")
-    elif group == "env" and name in env_names() and load_env(name).check_data is not None:
+    elif group == "env" and name in env_names() and is_there and load_env(name).check_data:
         monkeypatch.setenv("MEGATRON_AGENT_DATA", str(request.getfixturevalue("shared_data")))
     expected = {"actor_rollout_ref.model.path"}
     if name == "custom":  # it is for an environment of one's own, which has no name yet
         expected.add("env.env_name")
-    if name == "alfworld" and importlib.util.find_spec("fast_downward") is None:
+    if not is_there:
         expected.add("env.env_name")  # the message says which extra to install
     assert set(keys_with_problems("gigpo", f"{group}={name}")) <= expected
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import subprocess
 import sys
@@ -112,9 +113,24 @@ def test_every_entry_point_names_something_that_exists() -> None:
         assert attribute in {getattr(node, "name", None) for node in body}, target
 
 
-def test_the_lock_of_an_extra_moves_nothing_that_a_profile_holds() -> None:
-    locked = locked_versions("alfworld")
-    for text in distribution().extras_require["alfworld"]:
+EXTRAS = tuple(
+    extra
+    for extra in distribution().extras_require
+    if extra not in PROFILES and (ROOT / "requirements" / f"{extra}.lock").is_file()
+)
+
+
+def test_extras_with_a_lock_agree_on_what_they_share() -> None:
+    assert {"alfworld", "textworld-express"} <= set(EXTRAS)
+    for first, second in itertools.combinations(EXTRAS, 2):
+        held, other = locked_versions(first), locked_versions(second)
+        assert {name for name in held if other.get(name, held[name]) != held[name]} == set()
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_the_lock_of_an_extra_moves_nothing_that_a_profile_holds(extra: str) -> None:
+    locked = locked_versions(extra)
+    for text in distribution().extras_require[extra]:
         requirement = Requirement(text)
         assert requirement.specifier.contains(locked[canonicalize_name(requirement.name)]), text
     for profile in PROFILES:

@@ -21,30 +21,23 @@ from envs.checker import (
 )
 from envs.frozenlake.env import FrozenLakeEnv
 from envs.playback import EnvContractError
-from envs.registry import EnvLoadError, EnvSpec, env_names, load_env
+from envs.registry import EnvSpec, env_names, load_env
 
 pytestmark = pytest.mark.unit
 
-NOT_IN_THE_LOCK_FILES = ("alfworld",)
-"""Environments whose dependencies are compiled for minutes: checked where their extra is."""
+OF_AN_EXTRA = ("alfworld", "textworld_express")
+"""Each is checked in a folder of its own, where its extra is installed (tests/conftest.py)."""
 OPTIONS = {"size": 4, "is_slippery": False, "p": 0.8}
 
 
-# alfworld needs compiled packages and games that users download: tests/unit/envs/alfworld checks it
-# on a house of its own.
-@pytest.mark.parametrize("name", [name for name in env_names() if name != "alfworld"])
+@pytest.mark.parametrize("name", [name for name in env_names() if name not in OF_AN_EXTRA])
 def test_every_registered_environment_keeps_the_contract(
     name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ):
     if name == "openenv":
         url = request.getfixturevalue("openenv_url")
         monkeypatch.setenv("MEGATRON_AGENT_OPENENV_URL", f"{url}/hunt")
-    try:
-        spec = load_env(name)
-    except EnvLoadError as error:
-        if name in NOT_IN_THE_LOCK_FILES:
-            pytest.skip(str(error))
-        raise
+    spec = load_env(name)
     if spec.check_data is not None:
         monkeypatch.setenv("MEGATRON_AGENT_DATA", str(request.getfixturevalue("shared_data")))
     check_env(spec)
