@@ -22,7 +22,14 @@ from typing import Any
 
 from envs.base import Observation, StepOutcome, TextEnv
 from envs.registry import load_env
-from megatron_agent.rollout.wire import ERROR, OK, FrameError, encode_frame, read_frame
+from megatron_agent.rollout.wire import (
+    ERROR,
+    OK,
+    FrameError,
+    encode_frame,
+    plain_payload,
+    read_frame,
+)
 from megatron_agent.rollout.worker_guard import signal_at_parents_death, start_guard
 
 _MAX_REPR_CHARS = 200
@@ -138,7 +145,8 @@ def _answer(
     started_s = time.perf_counter()
     try:
         payload = worker.handle(operation, session_key, arguments)
-        return encode_frame((OK, payload, time.perf_counter() - started_s))
+        seconds = time.perf_counter() - started_s
+        return encode_frame((OK, plain_payload(payload), seconds))
     except (Exception, SystemExit) as error:
         traceback.print_exc()
         text = f"{operation} raised {type(error).__name__}: {error}"[:2000]

@@ -21,7 +21,7 @@ from megatron_agent.errors import (
     EnvLostError,
     EnvTimeoutError,
 )
-from megatron_agent.rollout.wire import OK, FrameDecoder, FrameError, encode_frame
+from megatron_agent.rollout.wire import OK, FrameDecoder, FrameError, encode_frame, whole_payload
 
 OnFault = Callable[[type[EnvError], str], None]
 """Called once, with the kind of what went wrong and a reason in words (``died during step``)."""
@@ -120,14 +120,15 @@ class WorkerLink(asyncio.Protocol):
         return answer
 
     def _answer(self, status: str, payload: Any, seconds: float) -> None:
-        env_s = float(seconds)  # may raise: before the request leaves the line
+        if status == OK:  # may raise: before the request leaves the line
+            payload, seconds = whole_payload(self._line[0].operation, payload), float(seconds)
         answer = self._line.popleft().answer
         if self._line:
             self._begin(self._line[0].timeout_s)
         if answer.done():  # nobody waits any more
             return
         if status == OK:
-            answer.set_result((payload, env_s))
+            answer.set_result((payload, seconds))
         else:
             answer.set_exception(EnvError(str(payload)))
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import pickle
 import struct
 
 import numpy as np
 import pytest
 
+from envs.base import Observation, StepOutcome
 from megatron_agent.rollout.env_worker import Worker, plain
 from megatron_agent.rollout.wire import (
     MAX_FRAME_BYTES,
     FrameDecoder,
     FrameError,
     encode_frame,
+    plain_payload,
     read_frame,
+    whole_payload,
 )
 
 pytestmark = pytest.mark.unit
@@ -31,6 +36,48 @@ def read_both_ways(data: bytes) -> object:
 def test_a_message_arrives_as_it_was_sent():
     message = ("step", "1", {"action": "\ud800 left"})
     assert read_both_ways(encode_frame(message)) == message
+
+
+def test_what_an_environment_says_arrives_as_it_was_said():
+    observation = Observation(
+        text="a room",
+        anchor=("room", 1),
+        admissible_actions=("left", "right"),
+        image=np.arange(12, dtype=np.uint8).reshape(2, 2, 3),
+        task="find the door",
+    )
+    outcome = StepOutcome(
+        observation=observation,
+        reward=0.5,
+        terminated=True,
+        truncated=False,
+        action_valid=False,
+        info={"success": True},
+    )
+    arrived = whole_payload("step", pickle.loads(pickle.dumps(plain_payload(outcome))))
+    assert type(arrived) is StepOutcome and type(arrived.observation) is Observation
+    np.testing.assert_array_equal(arrived.observation.image, observation.image)
+    without = dataclasses.replace(observation, image=None)
+    assert dataclasses.replace(arrived.observation, image=None) == without
+    assert dataclasses.replace(arrived, observation=without) == dataclasses.replace(
+        outcome, observation=without
+    )
+
+
+def test_every_field_travels():
+    fields = {field.name for field in dataclasses.fields(Observation)}
+    assert fields == {"text", "anchor", "admissible_actions", "image", "task"}, "add it to wire.py"
+    fields = {field.name for field in dataclasses.fields(StepOutcome)}
+    assert len(fields) == 6, "add it to wire.py"
+
+
+@pytest.mark.parametrize(
+    ("operation", "plain"),
+    [("step", None), ("step", ()), ("step", ((), ())), ("reset", None), ("reset", ("a room",))],
+)
+def test_what_no_worker_says_is_refused(operation: str, plain: tuple[object, ...] | None):
+    with pytest.raises((TypeError, ValueError)):
+        whole_payload(operation, plain)
 
 
 def test_messages_that_arrive_at_once_are_told_apart():
