@@ -5,10 +5,8 @@ alike. Users write verl's own mode (``trainer.v1.trainer_mode=sync``); the launc
 registered name (``agent_sync``). verl compares that string with "sync" in many places, so the
 mix-in puts the base mode back before verl's constructor reads it.
 
-Credit enters through verl's estimator registry: the trainer computes one number per row, where it
-can see row keys and extra fields, and the registered estimator ``agent_credit`` spreads it over the
-response tokens. So verl's own code around it (KL metrics, rollout correction, writing back) runs
-unchanged.
+Credit is one number per row, computed here, where row keys and extra fields can be seen;
+``advantage_phase`` spreads it over the response tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ import logging
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +23,19 @@ import torch
 import transfer_queue as tq
 from omegaconf import DictConfig, open_dict
 from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.core_algos import register_adv_est
 from verl.trainer.ppo.v1 import trainer_separate_async
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from megatron_agent.backend.batch_credit import BatchCredit, credit_batch
+from megatron_agent.backend.advantage_phase import (
+    credit_for_estimator,
+    needs_verls_phase,
+    num_response_tokens,
+    write_credit,
+)
+from megatron_agent.backend.batch_credit import credit_batch
 from megatron_agent.backend.checkpoints import CheckpointKeeper
 from megatron_agent.backend.evaluation_check import check_evaluation
 from megatron_agent.backend.group_filter import GroupFilterMixin, filtering
@@ -54,36 +56,6 @@ else:
 logger = logging.getLogger(__name__)
 
 repair_separate_async(trainer_separate_async)
-
-_row_credit: ContextVar[BatchCredit | None] = ContextVar("row_credit", default=None)
-
-
-@register_adv_est(ESTIMATOR_NAME)
-def spread_row_credit(
-    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Give every response token the advantage and the return of its row.
-
-    Args:
-        token_level_rewards: (N, L), unused: the rewards are already in the credit.
-        response_mask: (N, L), 1 for sampled tokens.
-
-    Returns:
-        Advantages and returns, both (N, L).
-
-    Raises:
-        RuntimeError: outside of :meth:`AgentTrainerMixin._compute_advantage`, which sets the
-        credit.
-    """
-    credit = _row_credit.get()
-    if credit is None:
-        raise RuntimeError(f"{ESTIMATOR_NAME} works only inside an {TRAINER_PREFIX}* trainer.")
-
-    def spread(value_N: np.ndarray) -> torch.Tensor:
-        on_device = torch.as_tensor(value_N, dtype=torch.float32, device=response_mask.device)
-        return on_device[:, None] * response_mask
-
-    return spread(credit.advantage_N), spread(credit.return_N)
 
 
 def refuse_pickled_code(path: Path) -> None:
@@ -236,17 +208,23 @@ class AgentTrainerMixin(_VerlTrainer):
         """
         if self.config.algorithm.adv_estimator != ESTIMATOR_NAME:
             return super()._compute_advantage(batch, metrics)
-        fields = ["extra_fields", "response_mask"] + ["values"] * self.use_critic
         data = tq.kv_batch_get(
-            keys=batch.keys, partition_id=batch.partition_id, select_fields=fields
+            keys=batch.keys,
+            partition_id=batch.partition_id,
+            select_fields=["extra_fields"] + ["values"] * self.use_critic,
         )
+        rows = [dict(getattr(row, "data", row)) for row in list(data["extra_fields"])]
+        is_padding_N = np.array([bool(tag.get("is_padding", False)) for tag in batch.tags])
+        num_tokens_N = num_response_tokens(batch)
+        # A session without steps is one row that is there to be counted, not to be trained on.
+        is_in_loss_N = ~is_padding_N & np.array([row["episode_length"] > 0 for row in rows])
         credit = credit_batch(
             self.settings,
             method=self.credit_method,
             keys=list(batch.keys),
-            rows=[dict(getattr(row, "data", row)) for row in list(data["extra_fields"])],
-            is_padding_N=np.array([bool(tag.get("is_padding", False)) for tag in batch.tags]),
-            response_length_N=np.array([int(mask_L.sum()) for mask_L in data["response_mask"]]),
+            rows=rows,
+            is_padding_N=is_padding_N,
+            response_length_N=num_tokens_N * is_in_loss_N,
             # A row's state is what the prompt shows; the critic has read it all when it predicts
             # the first response token.
             value_N=np.array([float(value_L[0]) for value_L in data["values"]])
@@ -260,11 +238,10 @@ class AgentTrainerMixin(_VerlTrainer):
         # verl averages this over the updates of an iteration.
         num_updates = self._num_mini_batches() * num_epochs * int(self.parameter_sync_step)
         metrics["train/optimizer_steps"] = num_updates
-        token = _row_credit.set(credit)
-        try:
+        if not needs_verls_phase(self.config.algorithm):
+            return write_credit(batch, credit, num_tokens_N, is_in_loss_N)
+        with credit_for_estimator(credit):
             return super()._compute_advantage(batch, metrics)
-        finally:
-            _row_credit.reset(token)
 
     def _removed_groups(self) -> dict[str, list[Any]]:
         """Groups of this step that dynamic sampling played and did not keep."""
@@ -331,7 +308,7 @@ class AgentTrainerMixin(_VerlTrainer):
         if chosen is not None:
             refuse_pickled_code(chosen / "data.pt")
         super()._load_checkpoint()
-        if self.global_steps > 0:
+        if self.global_steps > 0 and not trainer.get("val_only", False):
             with open_dict(self.config):
                 trainer.val_before_train = False  # the run has done that where it began
 

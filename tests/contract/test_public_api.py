@@ -312,7 +312,7 @@ def test_our_estimator_spreads_a_rows_credit_over_its_sampled_tokens() -> None:
     import numpy as np
     from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
-    from megatron_agent.backend import trainer
+    from megatron_agent.backend.advantage_phase import credit_for_estimator
     from megatron_agent.backend.batch_credit import BatchCredit
 
     estimator = get_adv_estimator_fn("agent_credit")
@@ -322,13 +322,10 @@ def test_our_estimator_spreads_a_rows_credit_over_its_sampled_tokens() -> None:
     credit = BatchCredit(
         advantage_N=np.array([0.5, -1.0]), return_N=np.array([2.0, 3.0]), metrics={}
     )
-    token = trainer._row_credit.set(credit)
-    try:
+    with credit_for_estimator(credit):
         advantages, returns = estimator(
             token_level_rewards=torch.zeros(2, 3), response_mask=mask, config=None, index=None
         )
-    finally:
-        trainer._row_credit.reset(token)
     assert advantages.tolist() == [[0.5, 0.5, 0.0], [-1.0, 0.0, 0.0]]
     assert returns.tolist() == [[2.0, 2.0, 0.0], [3.0, 0.0, 0.0]]
 

@@ -69,6 +69,44 @@ def test_every_credit_method_moves_the_policy(training_run: MakeRun, reward_func
         assert episode["turns"][-1]["info"]["judge"] == "length"
 
 
+@pytest.mark.parametrize(
+    "mode",
+    [
+        ("trainer.v1.trainer_mode=colocate_async",),
+        (
+            "trainer.v1.trainer_mode=separate_async",
+            "actor_rollout_ref.hybrid_engine=false",
+            "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=1",
+            "critic.megatron.tensor_model_parallel_size=1",
+            "actor_rollout_ref.rollout.nnodes=1",
+            "actor_rollout_ref.rollout.n_gpus_per_node=1",
+        ),
+    ],
+    ids=["colocate_async", "separate_async"],
+)
+def test_every_credit_method_moves_the_policy_of_an_asynchronous_run(
+    training_run: MakeRun, reward_function: str, mode: tuple[str, ...]
+) -> None:
+    methods = [name for name in credit_names() if name != "gae"] + ["gae"]
+    run = training_run(
+        "methods",
+        "credit=gae",
+        reward_function,
+        # Episodes of the version before are trained on too, and their probabilities differ.
+        "trainer.max_rollout_probs_diff=null",
+        *mode,
+        script="tests/stack/credit_methods_job.py",
+        arguments=(",".join(methods),),
+    )
+    assert run.finish() == 0, run.output()[-3000:]
+    steps = run.metrics()
+    assert len(steps) == len(methods)
+    for method, line in zip(methods, steps, strict=True):
+        assert line["train/optimizer_steps"] > 0, method
+        assert line["actor/grad_norm"] > 0, method
+        assert line["credit/adv_abs/mean_over_rows"] > 0, method
+
+
 def test_gspo_on_step_rows_with_dynamic_sampling_and_groups_by_similarity(
     training_run: MakeRun, tmp_path: Path
 ) -> None:
