@@ -87,6 +87,8 @@ def _build_parser() -> argparse.ArgumentParser:
     doctor.add_argument("--list", action="store_true", help="name the checks and run none")
     doctor.set_defaults(command=_doctor)
 
+    _add_launch(commands)
+
     tasks = commands.add_parser("tasks", help="generate task lists (parquet)")
     tasks.add_argument("--env", required=True, help="registered name, see 'env list'")
     tasks.add_argument(
@@ -124,6 +126,36 @@ def _build_parser() -> argparse.ArgumentParser:
     version = commands.add_parser("version", help="versions of this package and of its stack")
     version.set_defaults(command=_version)
     return parser
+
+
+def _add_launch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    launch = commands.add_parser("launch", help="submit a run to Slurm")
+    launch.add_argument("experiment", help="a file of configs/experiment/, by name or by path")
+    launch.add_argument("overrides", nargs="*", metavar="key=value", help="Hydra overrides")
+    launch.add_argument("--nodes", type=int, required=True, metavar="N")
+    launch.add_argument("--config-name", default="gigpo", help="root below configs/ (gigpo, grpo)")
+    launch.add_argument(
+        "--chain", type=int, default=1, metavar="K", help="K jobs that follow one another"
+    )
+    launch.add_argument("--dry-run", action="store_true", help="print the script, submit nothing")
+    launch.set_defaults(command=_launch)
+
+
+def _launch(options: argparse.Namespace, _argv: Sequence[str]) -> int:
+    from megatron_agent.slurm.launch import launch
+
+    script, jobs = launch(
+        options.experiment,
+        options.overrides,
+        num_nodes=options.nodes,
+        config_name=options.config_name,
+        num_jobs=options.chain,
+        dry_run=options.dry_run,
+    )
+    _say(script.rstrip("\n"))
+    for job in jobs:
+        sys.stderr.write(f"Submitted job {job}.\n")
+    return 0
 
 
 def _train(options: argparse.Namespace, argv: Sequence[str]) -> int:

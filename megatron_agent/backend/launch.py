@@ -16,7 +16,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from megatron_agent.backend.checkpoints import CheckpointKeeper
+from megatron_agent.backend.cpu.environment import set_cpu_environment
 from megatron_agent.backend.cpu.prefork.launch import PreforkServer, prefork_server
+from megatron_agent.backend.cpu.prefork.protocol import PYTHON_VARIABLE, SOCKET_VARIABLE
 from megatron_agent.backend.names import TRAINER_PREFIX
 from megatron_agent.backend.preflight import PLUGIN
 from megatron_agent.config import split_config
@@ -24,6 +26,9 @@ from megatron_agent.config import split_config
 logger = logging.getLogger(__name__)
 
 RAY_START_ATTEMPTS = 3
+
+JOIN_KEYS = ("address", "namespace", "runtime_env", "log_to_driver", "logging_level")
+"""What ``ray.init`` takes when it joins a cluster; the others say what to start, and how."""
 
 
 def run(config: DictConfig, run_dir: Path) -> int:
@@ -49,7 +54,8 @@ def run(config: DictConfig, run_dir: Path) -> int:
     CheckpointKeeper.from_config(config).choose(trainer.resume_mode, trainer.resume_from_path)
     with ExitStack() as stack:
         server = None
-        if config.cluster.get("prefork", False):
+        # On a cluster that is there already each node has a server of its own, or none.
+        if config.cluster.get("prefork", False) and not joins_cluster(config):
             # Started first: its imports take as long as the driver's own.
             server = stack.enter_context(prefork_server(run_dir / "logs" / "prefork.log"))
         stack.callback(_stop_ray)
@@ -76,15 +82,7 @@ def set_environment(config: DictConfig, run_dir: Path) -> None:
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     if device == "cpu":
-        os.environ["VERL_PLATFORM"] = "cpu"
-        os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
-        # Compiling graphs with a C++ compiler costs minutes here and gains nothing at these sizes.
-        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
-        # Ranks and servers share the cores; threads of one would wait for threads of another.
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
-        # All of it stays on this machine; without a name Ray and gloo may pick an address that is
-        # down.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        set_cpu_environment()
 
 
 def prepare_for_verl(config: DictConfig) -> str:
@@ -114,6 +112,12 @@ def prepare_for_verl(config: DictConfig) -> str:
     return mode if mode.startswith(TRAINER_PREFIX) else TRAINER_PREFIX + mode
 
 
+def joins_cluster(config: DictConfig) -> bool:
+    """Whether Ray is there before the run: on Slurm, or by ``ray_kwargs.ray_init.address``."""
+    address = os.environ.get("RAY_ADDRESS") or config.ray_kwargs.ray_init.get("address", None)
+    return address not in (None, "", "local")
+
+
 def start_ray(config: DictConfig, server: PreforkServer | None = None) -> None:
     """Start Ray as verl's own entry point does, or join the cluster that ``RAY_ADDRESS`` names.
 
@@ -127,6 +131,8 @@ def start_ray(config: DictConfig, server: PreforkServer | None = None) -> None:
     if ray.is_initialized():
         return
     init_kwargs: dict[str, Any] = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
+    if joins_cluster(config):
+        init_kwargs = {name: init_kwargs[name] for name in init_kwargs if name in JOIN_KEYS}
     runtime_env = get_ppo_ray_runtime_env(config)
     own = init_kwargs.pop("runtime_env", None) or {}
     inherited = (
@@ -149,6 +155,10 @@ def start_ray(config: DictConfig, server: PreforkServer | None = None) -> None:
         runtime_env["py_executable"] = str(server.python)
         runtime_env["env_vars"].update(server.environment)
         server.wait_ready()
+    elif joins_cluster(config) and PYTHON_VARIABLE in os.environ:
+        runtime_env["py_executable"] = os.environ[PYTHON_VARIABLE]
+        for name in (PYTHON_VARIABLE, SOCKET_VARIABLE):
+            runtime_env["env_vars"][name] = os.environ[name]
     init_kwargs.setdefault("log_to_driver", False)
     init_kwargs.setdefault("logging_level", logging.WARNING)
     init_kwargs["runtime_env"] = {**own, **runtime_env}

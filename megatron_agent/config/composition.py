@@ -160,9 +160,10 @@ def _product(*factors: Any) -> int:
     return math.prod(factor for factor in factors if isinstance(factor, int))
 
 
-def _div_up(number: Any, divisor: int) -> int:
-    """``${div_up:16,5}`` is 4; 1 where there is no integer to divide."""
-    return math.ceil(number / divisor) if isinstance(number, int) else 1
+def _div_up(number: Any, divisor: Any) -> int:
+    """``${div_up:16,5}`` is 4; 1 where there are no positive integers to divide."""
+    are_fine = isinstance(number, int) and isinstance(divisor, int) and divisor > 0
+    return math.ceil(number / divisor) if are_fine else 1
 
 
 def _sum(*terms: Any) -> int:

@@ -18,6 +18,7 @@ DEFAULT_ROOT = "gigpo"
 GROUPS: tuple[str, ...] = ("env", "model", "cluster", "credit", "experiment")
 
 FREE_FORM_KEYS: tuple[str, ...] = (
+    "cluster.slurm.environment",
     "env.options",
     "ray_kwargs.ray_init",
     "actor_rollout_ref.rollout.engine_kwargs.sglang",

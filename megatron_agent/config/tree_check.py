@@ -19,6 +19,7 @@ from megatron_agent.config.values import MISSING, ConfigValues, leaf_items
 from megatron_agent.config.verl_tree import target_fields, verl_defaults
 
 CHECKED_WITH_SETTINGS: tuple[str, ...] = (
+    "cluster.slurm",
     "env",
     "run",
     *(f"algorithm.{field.name}" for field in fields(AlgorithmSettings)),

@@ -17,6 +17,7 @@ from megatron_agent.config.rules.layout import check_ranks
 from megatron_agent.config.rules.model_folder import check_model
 from megatron_agent.config.rules.reward import check_overlong_penalty, check_reward
 from megatron_agent.config.rules.sampling import check_sampling
+from megatron_agent.config.rules.slurm import check_slurm
 from megatron_agent.config.rules.tasks import check_tasks
 from megatron_agent.config.rules.trainer import check_trainer
 from megatron_agent.config.settings import AgentSettings, read_agent_settings
@@ -36,6 +37,7 @@ RULES = (
     check_sampling,
     check_reward,
     check_overlong_penalty,
+    check_slurm,
 )
 
 

@@ -18,4 +18,5 @@ server.py    the process that imports and forks
 client.py    what stands in for ``python``; standard library only, starts in milliseconds
 protocol.py  what the two say to each other
 launch.py    start the server, write the stand-in, stop both
+serve.py     the server of one node where Ray is there before the run
 """

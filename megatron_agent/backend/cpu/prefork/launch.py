@@ -16,6 +16,8 @@ from megatron_agent.backend.cpu.prefork import client, protocol
 from megatron_agent.errors import HookError
 
 PRELOAD = (f"{__package__}.preload",)
+SOCKET, STAND_IN = "socket", "python"
+"""Names in a server's folder."""
 
 
 @contextmanager
@@ -43,19 +45,14 @@ class PreforkServer:
     def __init__(
         self, folder: Path, log_path: Path, modules: Sequence[str], timeout_s: float
     ) -> None:
-        self._socket = folder / "socket"
+        self._socket = folder / SOCKET
         self._log_path, self._timeout_s = log_path, timeout_s
-        self.python = folder / "python"
-        self.python.write_text(_stand_in_script())
-        self.python.chmod(self.python.stat().st_mode | stat.S_IXUSR)
-        self.environment = {
-            protocol.SOCKET_VARIABLE: str(self._socket),
-            protocol.PYTHON_VARIABLE: str(self.python),
-        }
+        self.python = write_stand_in(folder)
+        self.environment = server_environment(folder)
         log_path.parent.mkdir(parents=True, exist_ok=True)
         with log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", f"{__package__}.server", str(self._socket), *modules],
+                [sys.executable, *server_arguments(folder, modules)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -89,6 +86,26 @@ class PreforkServer:
             self._process.wait()
 
 
-def _stand_in_script() -> str:
-    """An executable that runs the client; ``-I -S`` keep its own start to a few milliseconds."""
-    return f'#!/bin/sh\nexec "{sys.executable}" -I -S "{client.__file__}" "$@"\n'
+def write_stand_in(folder: Path) -> Path:
+    """Write the executable that runs the client; ``-I -S`` keep its own start to a few
+    milliseconds.
+    """
+    path = folder / STAND_IN
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{client.__file__}" "$@"\n')
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def server_environment(folder: Path) -> dict[str, str]:
+    """What a process must have in its environment to be forked from the server in ``folder``, and
+    to let its own children be.
+    """
+    return {
+        protocol.SOCKET_VARIABLE: str(folder / SOCKET),
+        protocol.PYTHON_VARIABLE: str(folder / STAND_IN),
+    }
+
+
+def server_arguments(folder: Path, modules: Sequence[str] = PRELOAD) -> list[str]:
+    """What follows ``python`` on the server's command line."""
+    return ["-m", f"{__package__}.server", str(folder / SOCKET), *modules]

@@ -1,0 +1,30 @@
+"""A prefork server for one node of a cluster: ``python -m ...prefork.serve FOLDER``.
+
+Where a run starts its own Ray, the run starts the server too (:mod:`launch`). On a cluster that is
+there before the run, whoever starts Ray on a node starts this beside it, with the same FOLDER on
+every node, so that one path names the stand-in everywhere. It ends, with all that was forked, when
+its standard input closes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from megatron_agent.backend.cpu.environment import set_cpu_environment
+from megatron_agent.backend.cpu.prefork import launch
+
+
+def main() -> None:
+    """Write the stand-in, then become the server."""
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    set_cpu_environment()
+    launch.write_stand_in(folder)
+    os.environ.update(launch.server_environment(folder))
+    os.execv(sys.executable, [sys.executable, *launch.server_arguments(folder)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""What ``megatron-agent launch EXPERIMENT --nodes N [--dry-run] [key=value ...]`` does.
+
+Everything that can be wrong is looked for here, on the login node, in a second or two, and not on
+eight nodes after a night in the queue.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from megatron_agent.config import Findings
+from megatron_agent.config.overrides import DEFAULT_ROOT
+from megatron_agent.errors import ConfigError
+from megatron_agent.slurm.job_settings import slurm_settings
+from megatron_agent.slurm.script import JobRequest, render_script
+from megatron_agent.slurm.submit import check_syntax, submit
+from megatron_agent.train import checked_config
+
+NODES_KEY = "trainer.nnodes"
+EXPERIMENTS = "configs/experiment/"
+
+PREFLIGHT = "megatron_agent.plan.before_launch"
+"""A module with ``check_before_launch(config, findings)``, asked when it is there."""
+
+
+def launch(
+    experiment: str,
+    overrides: Sequence[str],
+    *,
+    num_nodes: int,
+    config_name: str = DEFAULT_ROOT,
+    num_jobs: int = 1,
+    dry_run: bool = False,
+) -> tuple[str, list[str]]:
+    """Check a run, write its sbatch file, and submit it.
+
+    Args:
+        experiment: a file of ``configs/experiment/``, by name or by path.
+        overrides: Hydra overrides.
+        num_nodes: nodes of the job; becomes ``trainer.nnodes``.
+        config_name: root below ``configs/``.
+        num_jobs: jobs of the same name that start one after another's end, for sites without
+            requeueing; each goes on where the one before stopped.
+        dry_run: submit nothing.
+
+    Returns:
+        The script, and the numbers of the jobs.
+
+    Raises:
+        ConfigProblemsError: the configuration cannot work.
+        ConfigError: a number of nodes or jobs below 1, or no checkout around this package.
+        SubmitError: sbatch is missing or refused the job.
+    """
+    for option, number in (("--nodes", num_nodes), ("--chain", num_jobs)):
+        if number < 1:
+            raise ConfigError(option, "must be >= 1", number, "Use 1.")
+    root = checkout_root()
+    lines = [f"experiment={experiment_name(experiment)}", *overrides, f"{NODES_KEY}={num_nodes}"]
+    config, _ = checked_config(lines, config_name=config_name)
+    _ask_preflight(config)
+    request = JobRequest(overrides=lines, config_name=config_name, num_nodes=num_nodes, root=root)
+    script = render_script(config, request)
+    check_syntax(script)
+    if dry_run:
+        return script, []
+    # Slurm fails a job whose output file cannot be opened, with no word to anybody.
+    logs = root / slurm_settings(config).logs
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+        (logs / f"{config.run.name}.sbatch").write_text(script, encoding="utf-8")
+    except OSError as error:
+        rule = f"must be a folder that can be written to ({error.strerror})"
+        raise ConfigError("cluster.slurm.logs", rule, str(logs), "Name another.") from error
+    options = ["--dependency=singleton"] if num_jobs > 1 else []
+    return script, [submit(script, options) for _ in range(num_jobs)]
+
+
+def experiment_name(text: str) -> str:
+    """The name of an experiment, given by name or by path.
+
+    Example:
+        >>> experiment_name("configs/experiment/frozenlake_cpu.yaml")
+        'frozenlake_cpu'
+    """
+    path = text.removeprefix("experiment=")
+    if EXPERIMENTS in path:
+        path = path[path.index(EXPERIMENTS) + len(EXPERIMENTS) :]
+    return path.removesuffix(".yaml")
+
+
+def checkout_root() -> Path:
+    """The checkout that this package lies in: the job's scripts are beside it.
+
+    Raises:
+        ConfigError: the package was installed without its scripts.
+    """
+    root = Path(__file__).resolve().parents[2]
+    if not (root / "slurm" / "lib" / "job.sh").is_file():
+        rule = "must be a checkout with a slurm/ folder"
+        raise ConfigError("launch", rule, str(root), "Run megatron-agent of a checkout's .venv.")
+    return root
+
+
+def _ask_preflight(config: DictConfig) -> None:
+    """Let the planner object, where it is installed: a layout that does not fit into memory is
+    known before the job stands in a queue.
+    """
+    if importlib.util.find_spec(PREFLIGHT) is None:
+        return
+    check: Callable[[DictConfig, Findings], None] = importlib.import_module(
+        PREFLIGHT
+    ).check_before_launch
+    findings = Findings()
+    check(config, findings)
+    findings.raise_if_any()
+    findings.log_warnings()

@@ -1,0 +1,32 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034 # OVERRIDES is used by the files that source this one
+# From `configs/experiment/NAME key=value ...` to Hydra overrides and the site's settings.
+
+# read_experiment EXPERIMENT [key=value ...]: OVERRIDES (array), and MA_... from the cluster file.
+read_experiment() {
+    (($#)) || fail "$EXIT_SETUP" "name an experiment: sbatch SCRIPT configs/experiment/NAME [key=value ...]"
+    local first=$1
+    shift
+    case $first in
+        *=*) ;;
+        *)
+            first=${first##*configs/experiment/}
+            first="experiment=${first%.yaml}"
+            ;;
+    esac
+    OVERRIDES=("$first" "$@")
+    read_cluster_file
+}
+
+# read_cluster_file: with a container its Python is not at hand here, and the settings come from the
+# environment alone.
+read_cluster_file() {
+    local python=${MA_VENV:-$MA_ROOT/.venv}/bin/python lines
+    if [[ ${MA_CONTAINER:-none} != none || ! -x $python ]]; then
+        say "settings of the cluster file are not read here; they are those of the environment"
+        return
+    fi
+    lines=$(cd -- "$MA_ROOT" && PYTHONPATH=$MA_ROOT "$python" -m megatron_agent.slurm.job_settings \
+        "${OVERRIDES[@]}") || fail "$EXIT_SETUP" "the configuration cannot be read, see above."
+    eval "$lines"
+}

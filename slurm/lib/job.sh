@@ -1,0 +1,148 @@
+# shellcheck shell=bash
+# The batch shell of a job: Ray around a command, and the job's way through signals and failures.
+#
+#   source "$MA_ROOT/slurm/lib/job.sh"
+#   run_with_ray python -m megatron_agent.train experiment=... key=value
+#
+# The command (the driver) finds Ray by RAY_ADDRESS. It is told to stop by a signal: SIGUSR1 means
+# "write a checkpoint and exit with 85, you will be started again"; SIGTERM means "stop"; a second
+# signal means "now". It exits with 86 when a fresh start may cure what happened. Everything else
+# is the job's own exit code.
+
+lib=$(dirname -- "${BASH_SOURCE[0]}")
+# shellcheck source=slurm/lib/messages.sh
+source "$lib/messages.sh"
+# shellcheck source=slurm/lib/settings.sh
+source "$lib/settings.sh"
+# shellcheck source=slurm/lib/runtime.sh
+source "$lib/runtime.sh"
+# shellcheck source=slurm/lib/nodes.sh
+source "$lib/nodes.sh"
+# shellcheck source=slurm/lib/scratch.sh
+source "$lib/scratch.sh"
+# shellcheck source=slurm/lib/cluster.sh
+source "$lib/cluster.sh"
+# shellcheck source=slurm/lib/requeue.sh
+source "$lib/requeue.sh"
+
+DRIVER="" SIGNALS=0 STEP_OPTIONS=()
+
+# run_with_ray COMMAND...: does not return.
+run_with_ray() {
+    begin_job
+    trap 'on_signal USR1' USR1
+    trap 'on_signal TERM' TERM
+    trap on_exit EXIT
+    make_scratch
+    choose_ports
+    start_cluster
+    wait_for_nodes
+    start_driver "$@"
+    local code=0
+    await "$DRIVER" || code=$?
+    DRIVER=""
+    say "the driver has ended with exit code $code"
+    exit "$code"
+}
+
+# run_alone COMMAND...: on one node, without Ray. Does not return.
+run_alone() {
+    begin_job
+    say "runs: $*"
+    if ((${#SRUN_CONTAINER[@]})); then
+        exec srun --nodes=1 --ntasks=1 "${SRUN_CONTAINER[@]}" "$@"
+    fi
+    exec "${CONTAINER_EXEC[@]}" "$@"
+}
+
+# begin_job: settings, logs, environment, nodes. Nothing is running yet, so it may simply fail.
+begin_job() {
+    [[ -n ${SLURM_JOB_ID:-} ]] || fail "$EXIT_SETUP" \
+        "this is no Slurm job. Hand the script to sbatch, or use 'megatron-agent launch'."
+    set_defaults
+    say "job $SLURM_JOB_ID (${SLURM_JOB_NAME:-}), attempt $MA_ATTEMPT, on $SLURM_JOB_NODELIST"
+    check_settings
+    make_logs
+    use_runtime
+    read_nodes
+    name_devices_once
+    cd -- "$MA_ROOT" || exit "$EXIT_SETUP"
+    # What Slurm set for this shell would bind the steps in the same way.
+    unset SLURM_CPU_BIND SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_LIST SLURM_CPU_BIND_VERBOSE
+    unset SLURM_MEM_PER_NODE SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU
+}
+
+make_logs() {
+    local probe=$MA_ATTEMPT_LOGS/.writable
+    if ! { mkdir -p -- "$MA_ATTEMPT_LOGS" && touch -- "$probe" && rm -- "$probe"; } 2>/dev/null; then
+        fail "$EXIT_SETUP" "logs cannot be written to $MA_ATTEMPT_LOGS on $(hostname)." \
+            "Set cluster.slurm.logs to a folder that every node can write to."
+    fi
+}
+
+start_driver() {
+    export RAY_ADDRESS=$MA_HEAD_ADDRESS
+    if [[ $MA_PREFORK == true ]]; then
+        export MEGATRON_AGENT_PREFORK_SOCKET=$MA_JOB_SCRATCH/prefork/socket
+        export MEGATRON_AGENT_PREFORK_PYTHON=$MA_JOB_SCRATCH/prefork/python
+    fi
+    say "driver: $*"
+    # Signals go to the driver alone, by its own number: a signal to a job step would reach every
+    # process in it.
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    local -a command=(bash -c 'echo $$ >"$0"; exec "$@"' "$MA_JOB_SCRATCH/driver.pid" "$@")
+    if ((${#SRUN_CONTAINER[@]})); then
+        step 1 "$HEAD_NODE" "${command[@]}" &
+    else
+        "${CONTAINER_EXEC[@]}" "${command[@]}" & # no function: $! is the driver itself
+    fi
+    DRIVER=$!
+}
+
+signal_driver() {
+    local pid
+    if pid=$(cat -- "$MA_JOB_SCRATCH/driver.pid" 2>/dev/null); then
+        kill -s "$1" "$pid" 2>/dev/null || true
+    fi
+}
+
+# on_signal NAME: pass it on. Before the driver has begun there is nothing to save.
+on_signal() {
+    SIGNALS=$((SIGNALS + 1))
+    if [[ -n $DRIVER ]]; then
+        say "SIG$1: passed on to the driver$( ((SIGNALS > 1)) && echo ' again: it leaves at once')"
+        signal_driver "$1"
+        return
+    fi
+    say "SIG$1 before the driver began"
+    [[ $1 != USR1 ]] || exit "$EXIT_REQUEUE"
+    exit 143
+}
+
+# on_exit: the one way out. Ends everything this job began on its nodes, then decides what follows.
+on_exit() {
+    local code=$?
+    trap '' USR1 TERM
+    trap - EXIT
+    set +e
+    stop_driver
+    stop_cluster
+    kill_processes_of_job
+    remove_scratch
+    decide_what_follows "$code"
+    say "ends with exit code $code"
+    exit "$code"
+}
+
+# stop_driver: it may still run when Ray is gone, and will then never end by itself.
+stop_driver() {
+    local tries
+    [[ -n $DRIVER ]] || return 0
+    signal_driver TERM
+    for ((tries = 0; tries < 25; tries++)); do
+        kill -0 "$DRIVER" 2>/dev/null || return 0
+        sleep 0.2
+    done
+    signal_driver KILL
+    kill -KILL "$DRIVER" 2>/dev/null
+}

@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# Ray on one node of a job, for as long as the step lives: ray_node.sh head|worker
+#
+# Every node runs this by srun, in the container where there is one. Settings come by environment
+# (settings.sh); what it says goes to ray-<node>.log of the attempt.
+set -euo pipefail
+
+lib=$(dirname -- "${BASH_SOURCE[0]}")
+# shellcheck source=slurm/lib/messages.sh
+source "$lib/messages.sh"
+# shellcheck source=slurm/lib/settings.sh
+source "$lib/settings.sh"
+# shellcheck source=slurm/lib/nodes.sh
+source "$lib/nodes.sh"
+# shellcheck source=slurm/lib/scratch.sh
+source "$lib/scratch.sh"
+
+readonly STARTED="Ray runtime started"
+
+main() {
+    local role=$1
+    NODE=${SLURMD_NODENAME:-$(hostname)}
+    LOG=$MA_ATTEMPT_LOGS/ray-$NODE.log
+    exec >>"$LOG" 2>&1 </dev/null
+    trap leave TERM
+    raise_limits
+    name_devices_once
+    [[ $role == head ]] || make_scratch
+    ADDRESS=$(own_address)
+    case $role in
+        head) run_head ;;
+        worker) run_worker ;;
+        *) fail "$EXIT_SETUP" "ray_node.sh takes head or worker, got '$role'." ;;
+    esac
+}
+
+# leave: end what this step began, at once; the driver has ended or is lost.
+# shellcheck disable=SC2317 # called by a trap
+leave() {
+    trap '' TERM
+    kill_processes_of_job step
+    [[ $NODE == "$MA_HEAD_NODE" ]] || remove_scratch
+    exit 0
+}
+
+# raise_limits: Ray opens a few files for every worker, and the soft limit is 1024 on many systems.
+raise_limits() {
+    ulimit -n "$(ulimit -Hn)" 2>/dev/null || true
+    ulimit -c 0 2>/dev/null || true
+}
+
+run_head() {
+    local try
+    for ((try = 1; try <= MA_JOIN_ATTEMPTS; try++)); do
+        say "head on $NODE, $ADDRESS:$PORT_BASE (try $try of $MA_JOIN_ATTEMPTS)"
+        run_ray --head --node-ip-address="$ADDRESS" --port="$PORT_BASE" \
+            --include-dashboard="$MA_DASHBOARD" --dashboard-host=127.0.0.1 \
+            --dashboard-port=$((PORT_BASE + 8)) --ray-client-server-port=$((PORT_BASE + 9))
+    done
+    fail "$EXIT_HEAD" "Ray's head did not start on $NODE in $MA_JOIN_ATTEMPTS tries."
+}
+
+run_worker() {
+    local try
+    for ((try = 1; try <= MA_JOIN_ATTEMPTS; try++)); do
+        say "worker on $NODE, $ADDRESS, joins $MA_HEAD_ADDRESS (try $try of $MA_JOIN_ATTEMPTS)"
+        if wait_for_port "$MA_HEAD_IP" "$PORT_BASE" "$MA_HEAD_DEADLINE_S"; then
+            run_ray --address="$MA_HEAD_ADDRESS" --node-ip-address="$ADDRESS"
+        fi
+    done
+    fail "$EXIT_MISSING" "$NODE could not join $MA_HEAD_ADDRESS in $MA_JOIN_ATTEMPTS tries."
+}
+
+log_size() { stat -c %s "$LOG"; }
+
+# has_started BEFORE: whether `ray start` reported success after the log had BEFORE bytes.
+has_started() { tail -c +$(($1 + 1)) "$LOG" | grep -q "$STARTED"; }
+
+wait_for_port() {
+    local host=$1 port=$2 deadline=$((SECONDS + $3))
+    until (exec 3<>"/dev/tcp/$host/$port") 2>/dev/null; do
+        if ((SECONDS >= deadline)); then
+            say "nobody answers at $host:$port after $3 s"
+            return 1
+        fi
+        sleep 0.2
+    done
+}
+
+# run_ray OPTIONS...: Ray in the foreground. Comes back when it did not start, which on a busy node
+# may be for want of time (Ray waits 30 s for its own daemons); ends the step when it had started.
+run_ray() {
+    local before pid
+    local -a options=(
+        --node-name="$NODE" --temp-dir="$MA_JOB_SCRATCH" --disable-usage-stats
+        --node-manager-port=$((PORT_BASE + 1)) --object-manager-port=$((PORT_BASE + 2))
+        --runtime-env-agent-port=$((PORT_BASE + 3)) --metrics-export-port=$((PORT_BASE + 4))
+        --dashboard-agent-listen-port=$((PORT_BASE + 5))
+        --dashboard-agent-grpc-port=$((PORT_BASE + 6))
+        --min-worker-port=$((PORT_BASE + FIXED_PORTS))
+        --max-worker-port=$((PORT_BASE + PORTS_PER_JOB - 1))
+        # What Ray finds by itself is the machine, not the part of it that this job has.
+        --num-cpus="${MA_NUM_CPUS:-${SLURM_CPUS_ON_NODE:-1}}"
+        --num-gpus="${MA_NUM_GPUS:-${SLURM_GPUS_ON_NODE:-0}}"
+    )
+    [[ -z $MA_OBJECT_STORE_BYTES ]] || options+=(--object-store-memory="$MA_OBJECT_STORE_BYTES")
+    start_prefork_server
+    before=$(log_size)
+    ray start "${options[@]}" "$@" --block {PREFORK_INPUT}>&- &
+    pid=$!
+    while kill -0 "$pid" 2>/dev/null; do sleep 0.3; done
+    if has_started "$before"; then fail "$EXIT_NODE_DIED" "Ray ended on $NODE."; fi
+    kill_processes_of_job step
+    sleep "${MA_JOIN_PAUSE_S:-2}"
+}
+
+PREFORK_INPUT=""
+
+# start_prefork_server: the CPU profile's server, from which Ray's workers are forked. It ends when
+# its standard input closes, which is when this script ends, however it ends.
+start_prefork_server() {
+    if [[ -n $PREFORK_INPUT ]]; then exec {PREFORK_INPUT}>&-; fi
+    if [[ $MA_PREFORK == true ]]; then
+        exec {PREFORK_INPUT}> >(exec python -m megatron_agent.backend.cpu.prefork.serve \
+            "$MA_JOB_SCRATCH/prefork" >>"$MA_ATTEMPT_LOGS/prefork-$NODE.log" 2>&1)
+    else
+        exec {PREFORK_INPUT}>/dev/null
+    fi
+}
+
+main "$@"

@@ -1,0 +1,81 @@
+# shellcheck shell=bash
+# Where the program's Python is: a virtual environment, or a container by Pyxis or Apptainer.
+
+# check_runtime: end with the reason when the environment or the image is not there.
+check_runtime() {
+    if [[ $MA_CONTAINER == none ]]; then
+        [[ -x $MA_VENV/bin/python ]] || fail "$EXIT_SETUP" \
+            "MA_VENV must be a virtual environment, got '$MA_VENV' without bin/python." \
+            "Run 'make setup' in the checkout, or set cluster.slurm.venv."
+        return
+    fi
+    [[ -n $MA_CONTAINER_IMAGE ]] || fail "$EXIT_SETUP" \
+        "MA_CONTAINER=$MA_CONTAINER needs an image. Set cluster.slurm.container_image."
+    # A name such as docker://... is for the container's own tool to find.
+    if [[ $MA_CONTAINER_IMAGE == /* || $MA_CONTAINER_IMAGE == .* ]] && [[ ! -e $MA_CONTAINER_IMAGE ]]; then
+        fail "$EXIT_SETUP" "The container image '$MA_CONTAINER_IMAGE' does not exist on $(hostname)." \
+            "Correct cluster.slurm.container_image, or build it (slurm/container.def)."
+    fi
+    if [[ $MA_CONTAINER == apptainer ]] && ! command -v apptainer >/dev/null; then
+        fail "$EXIT_SETUP" "apptainer is not on the PATH of $(hostname)." \
+            "Name its module in cluster.slurm.modules, or use another container."
+    fi
+    if [[ $MA_CONTAINER == pyxis ]] && ! srun --help 2>&1 | grep -q -- --container-image; then
+        fail "$EXIT_SETUP" "srun on $(hostname) has no --container-image: Pyxis is not installed." \
+            "Use cluster.slurm.container=apptainer or none."
+    fi
+}
+
+# use_runtime: modules and PATH of this shell; sets the arrays SRUN_CONTAINER (options of srun) and
+# CONTAINER_EXEC (what a command is prefixed with), either of them empty.
+use_runtime() {
+    SRUN_CONTAINER=() CONTAINER_EXEC=()
+    if [[ -n $MA_MODULES ]]; then
+        command -v module >/dev/null || fail "$EXIT_SETUP" \
+            "cluster.slurm.modules names '$MA_MODULES', and $(hostname) has no 'module' command."
+        set +u # the module command of many sites reads unset variables
+        # shellcheck disable=SC2086 # one argument a module
+        module load $MA_MODULES
+        set -u
+    fi
+    local -a options
+    read -r -a options <<<"$MA_CONTAINER_OPTIONS"
+    local mounts="$MA_ROOT:$MA_ROOT,$MA_LOGS:$MA_LOGS,$MA_SCRATCH:$MA_SCRATCH"
+    [[ -z $MA_CONTAINER_MOUNTS ]] || mounts+=",$MA_CONTAINER_MOUNTS"
+    case $MA_CONTAINER in
+        none)
+            export PATH=$MA_VENV/bin:$PATH
+            ;;
+        pyxis)
+            SRUN_CONTAINER=(--container-image="$MA_CONTAINER_IMAGE" --container-mounts="$mounts"
+                --container-workdir="$MA_ROOT" "${options[@]}")
+            ;;
+        apptainer)
+            CONTAINER_EXEC=(apptainer exec --bind "$mounts" --pwd "$MA_ROOT" "${options[@]}"
+                "$MA_CONTAINER_IMAGE")
+            ;;
+    esac
+    export PYTHONPATH=$MA_ROOT${PYTHONPATH:+:$PYTHONPATH}
+}
+
+# on_head COMMAND...: run it in the environment on this node. The batch shell is on the head's node.
+on_head() {
+    if ((${#SRUN_CONTAINER[@]})); then
+        step 1 "$HEAD_NODE" "$@"
+    else
+        "${CONTAINER_EXEC[@]}" "$@"
+    fi
+}
+
+# step COUNT NODES COMMAND...: a job step with one task on each of COUNT nodes, which gets all of
+# the job's CPUs, GPUs and memory there, beside other steps. Options for srun: array STEP_OPTIONS.
+step() {
+    local count=$1 names=$2
+    shift 2
+    local -a cpus=()
+    # srun has not inherited --cpus-per-task since 22.05, and one CPU is its default.
+    [[ -z ${SLURM_CPUS_PER_TASK:-} ]] || cpus=(--cpus-per-task="$SLURM_CPUS_PER_TASK")
+    srun --overlap --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --nodelist="$names" \
+        --mem=0 "${cpus[@]}" "${STEP_OPTIONS[@]}" "${SRUN_CONTAINER[@]}" \
+        "${CONTAINER_EXEC[@]}" "$@"
+}

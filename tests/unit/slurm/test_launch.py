@@ -1,0 +1,245 @@
+"""`megatron-agent launch`: checked, rendered, refused or submitted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from megatron_agent.cli import main
+from megatron_agent.config import ConfigProblemsError, compose_config
+from megatron_agent.errors import ConfigError
+from megatron_agent.slurm import launch as launching
+from megatron_agent.slurm.job_settings import export_lines, job_variables
+from megatron_agent.slurm.job_settings import main as settings_main
+from megatron_agent.slurm.launch import experiment_name, launch
+from megatron_agent.slurm.submit import SubmitError, check_syntax, submit
+
+pytestmark = pytest.mark.unit
+
+SHAPE = {
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 2,
+    "vocab_size": 512,
+    "max_position_embeddings": 1024,
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(SHAPE))
+    (folder / "model.safetensors").touch()
+    (folder / "tokenizer.json").write_text("{}")
+    return f"actor_rollout_ref.model.path={folder}"
+
+
+@pytest.fixture
+def sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A stand-in for sbatch that keeps what it got; `refusal` makes it refuse."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+
+    def install(refusal: str = "") -> Path:
+        answer = f"echo '{refusal}' >&2; exit 1" if refusal else "echo '42;cluster'"
+        program = folder / "sbatch"
+        program.write_text(
+            f'#!/bin/bash\necho "$@" >>{folder}/arguments\nenv >{folder}/environment\n'
+            f"cat >{folder}/script\n{answer}\n"
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+        return folder
+
+    return install
+
+
+def test_a_dry_run_prints_a_script_that_bash_and_shellcheck_accept(model, capsys) -> None:
+    assert main(["launch", "frozenlake_cpu", "--nodes", "2", "--dry-run", model]) == 0
+    script = capsys.readouterr().out
+    check_syntax(script)
+    assert "#SBATCH --nodes=2\n" in script
+    assert "#SBATCH --signal=B:USR1@300\n#SBATCH --open-mode=append\n" in script
+    assert script.rstrip().endswith("trainer.nnodes=2")
+    if shutil.which("shellcheck"):
+        found = subprocess.run(["shellcheck", "-"], input=script, text=True, capture_output=True)
+        assert found.returncode == 0, found.stdout
+
+
+def test_what_a_user_gives_is_quoted(model) -> None:
+    script, jobs = launch(
+        "configs/experiment/frozenlake_cpu.yaml",
+        [
+            model,
+            "run.name='a b$(touch pwned)'",
+            'cluster.slurm.environment.GREETING="it\'s $HOME"',
+            "cluster.slurm.partition='x y'",
+            "cluster.slurm.extra_options=['--constraint=a&b']",
+        ],
+        num_nodes=2,
+        dry_run=True,
+    )
+    assert jobs == []
+    assert "#SBATCH '--job-name=a b$(touch pwned)'" in script
+    assert "#SBATCH '--partition=x y'" in script
+    assert "#SBATCH --constraint=a&b" in script
+    line = next(line for line in script.splitlines() if "GREETING" in line)
+    shown = subprocess.run(
+        ["bash", "-c", f'{line}; echo "$GREETING"'], text=True, capture_output=True
+    )
+    assert shown.stdout == "it's $HOME\n"
+
+
+def test_all_mistakes_of_a_configuration_come_at_once() -> None:
+    with pytest.raises(ConfigProblemsError) as caught:
+        launch(
+            "frozenlake_cpu",
+            [
+                "cluster.slurm.partiton=x",
+                "cluster.slurm.time=soon",
+                "cluster.slurm.scratch=tmp",
+                "cluster.slurm.container=apptainer",
+                "cluster.slurm.container_mounts=['data:/data']",
+                "cluster.slurm.extra_options=[constraint]",
+                "cluster.slurm.environment.bad-name=1",
+            ],
+            num_nodes=1,
+        )
+    text = str(caught.value)
+    for part in (
+        "cluster.slurm.partiton is not a known key, got 'x'. Did you mean",
+        "cluster.slurm.time must be a time of Slurm, got 'soon'.",
+        "cluster.slurm.scratch must be an absolute path of at most 30 characters, got 'tmp'.",
+        "cluster.slurm.container_image must name an image with cluster.slurm.container=apptainer",
+        "cluster.slurm.container_mounts must hold host:container with absolute paths",
+        "cluster.slurm.extra_options must hold options of sbatch, which begin with -",
+        "cluster.slurm.environment must name a variable of letters, digits and _",
+        "actor_rollout_ref.model.path must be",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize(("option", "numbers"), [("--nodes", (0, 1)), ("--chain", (1, 0))])
+def test_numbers_below_one_are_refused(option, numbers) -> None:
+    with pytest.raises(ConfigError, match=rf"{option} must be >= 1, got 0. Use 1."):
+        launch("demo", [], num_nodes=numbers[0], num_jobs=numbers[1])
+
+
+def test_without_the_scripts_beside_the_package_launch_says_so(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(launching, "__file__", str(tmp_path / "a/b/c.py"))
+    with pytest.raises(ConfigError, match="must be a checkout with a slurm/ folder"):
+        launch("demo", [], num_nodes=1)
+
+
+def test_a_job_is_submitted_and_its_script_kept(model, sbatch, tmp_path, capsys) -> None:
+    folder = sbatch()
+    logs = tmp_path / "logs"
+    arguments = ["launch", "frozenlake_cpu", "--nodes=2", model, f"cluster.slurm.logs={logs}"]
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    assert "Submitted job 42." in captured.err
+    assert (folder / "script").read_text() == captured.out
+    assert (logs / "frozenlake_gigpo.sbatch").read_text() == captured.out
+    assert (folder / "arguments").read_text() == "--parsable\n"
+
+
+def test_a_chain_is_jobs_of_one_name_of_which_one_runs(model, sbatch, tmp_path) -> None:
+    folder = sbatch()
+    _, jobs = launch(
+        "frozenlake_cpu", [model, f"cluster.slurm.logs={tmp_path}"], num_nodes=1, num_jobs=3
+    )
+    assert jobs == ["42"] * 3
+    assert (folder / "arguments").read_text() == "--parsable --dependency=singleton\n" * 3
+
+
+def test_logs_that_cannot_be_written_are_known_before_the_job_is(model, sbatch, tmp_path) -> None:
+    sbatch()
+    blocked = tmp_path / "file"
+    blocked.touch()
+    with pytest.raises(ConfigError, match="logs must be a folder that can be written to"):
+        launch("frozenlake_cpu", [model, f"cluster.slurm.logs={blocked}/logs"], num_nodes=1)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "hint"),
+    [
+        ("Batch job submission failed: Invalid partition name specified", "slurm.partition"),
+        ("Invalid account or account/partition combination specified", "slurm.account"),
+        ("Invalid qos specification", "slurm.qos"),
+        ("Requested node configuration is not available", "cluster.slurm.gpus_per_node"),
+        ("Invalid generic resource (gres) specification", "cluster.slurm.gpus_per_node"),
+        ("Requested time limit is invalid (missing or exceeds some limit)", "cluster.slurm.time"),
+        ("Unable to contact slurm controller (connect failure)", "scontrol ping"),
+        ("something else", ""),
+    ],
+)
+def test_a_refusal_is_quoted_with_what_to_do(sbatch, refusal, hint) -> None:
+    sbatch(refusal)
+    with pytest.raises(SubmitError) as caught:
+        submit("#!/bin/bash\n")
+    assert f"sbatch refused the job: {refusal}" in str(caught.value)
+    assert hint in str(caught.value)
+
+
+def test_a_machine_without_sbatch_says_where_to_go(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SubmitError, match="sbatch is not on the PATH"):
+        submit("#!/bin/bash\n")
+
+
+def test_variables_of_an_enclosing_job_do_not_travel(sbatch, monkeypatch) -> None:
+    folder = sbatch()
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
+    assert submit("#!/bin/bash\n") == "42"
+    environment = (folder / "environment").read_text()
+    assert "SLURM_CONF=/etc/slurm.conf" in environment
+    assert "SLURM_JOB_ID" not in environment
+
+
+def test_a_script_that_bash_refuses_is_our_mistake_and_told() -> None:
+    with pytest.raises(SubmitError, match="bash does not accept the script"):
+        check_syntax("if true; then\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["demo", "experiment=demo", "configs/experiment/demo.yaml", "/x/configs/experiment/demo"],
+)
+def test_an_experiment_is_a_name_or_a_path(text) -> None:
+    assert experiment_name(text) == "demo"
+
+
+def test_a_variable_that_is_set_wins() -> None:
+    (line,) = export_lines({"MA_SCRATCH": "/local disk"})
+    for environment, expected in (({}, "/local disk"), ({"MA_SCRATCH": "/mine"}, "/mine")):
+        shown = subprocess.run(
+            ["bash", "-c", f'{line}; echo "$MA_SCRATCH"'],
+            env={"PATH": "/usr/bin:/bin", **environment},
+            text=True,
+            capture_output=True,
+        )
+        assert shown.stdout.strip() == expected
+
+
+def test_the_cpu_profile_makes_its_devices_up() -> None:
+    config = compose_config(["experiment=frozenlake_cpu", "trainer.nnodes=2"])
+    variables = job_variables(config, Path("/repo"))
+    assert variables["MA_NUM_GPUS"] == "1"  # two ranks on two nodes
+    assert variables["MA_PREFORK"] == "true"
+    assert variables["MA_LOGS"] == "/repo/runs/slurm"
+    assert "MA_INTERFACE" not in variables
+
+
+def test_settings_for_a_plain_sbatch_are_printed_or_explained(capsys) -> None:
+    assert settings_main(["experiment=demo", "cluster.slurm.environment.A=1"]) == 0
+    printed = capsys.readouterr().out
+    assert "export MA_SCRATCH=${MA_SCRATCH-/tmp}" in printed
+    assert "export A=${A-1}" in printed
+    assert settings_main(["experiment=demo", "cluster.slurm.ray_auth=no"]) == 2
+    assert "cluster.slurm.ray_auth must be one of token, disabled" in capsys.readouterr().err
