@@ -10,9 +10,10 @@ import pytest
 import torch
 from megatron.core.packed_seq_params import PackedSeqParams
 
+from megatron_agent.backend.cpu.adapters import check_adapters, feed_adapters
 from megatron_agent.backend.cpu.attention import SDPACoreAttention, _slots
 from megatron_agent.backend.cpu.layer_spec import torch_layer_spec
-from megatron_agent.backend.cpu.norm import RMSNorm
+from megatron_agent.backend.cpu.norm import RMSNorm, TELayerNormColumnParallelLinear
 from megatron_agent.errors import ConfigError
 
 pytestmark = [pytest.mark.contract, pytest.mark.timeout(300)]
@@ -167,3 +168,22 @@ def test_norm_divides_by_the_root_mean_square() -> None:
 def test_norm_weight_is_marked_for_sequence_parallelism(sequence_parallel: bool) -> None:
     norm = RMSNorm(_config(sequence_parallel=sequence_parallel), 4)
     assert norm.weight.sequence_parallel is sequence_parallel
+
+
+def test_adapters_read_what_the_layer_beside_them_reads() -> None:
+    layer = object.__new__(TELayerNormColumnParallelLinear)
+    torch.nn.Module.__init__(layer)
+    layer.return_layernorm_output = False
+    wrapper = torch.nn.Module()
+    wrapper.to_wrap = layer
+    feed_adapters([torch.nn.ModuleList([wrapper, torch.nn.Linear(2, 2)])])
+    assert layer.return_layernorm_output
+
+
+@pytest.mark.parametrize("targets", [["linear_qkv", "linear_fc1"], ["*.layers.0.*.linear_fc2"]])
+def test_adapters_on_experts_of_several_ranks_are_refused(targets: list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"lora\.target_modules must not name layers of experts"):
+        check_adapters({"rank": 8, "target_modules": targets}, expert_parallel=2)
+    check_adapters({"rank": 8, "target_modules": targets}, expert_parallel=1)
+    check_adapters({"rank": 0, "target_modules": targets}, expert_parallel=2)
+    check_adapters({"rank": 8, "target_modules": ["linear_qkv"]}, expert_parallel=2)

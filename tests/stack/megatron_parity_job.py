@@ -77,7 +77,13 @@ def _run_in_group(case: dict[str, Any], rank: int, world_size: int, rendezvous: 
     os.environ["DIST_INIT_METHOD"] = f"file://{rendezvous}"
     initialize_global_process_group_ray()
     try:
-        return {"policy": _policy, "critic": _critic, "checkpoint": _checkpoint}[case["kind"]](case)
+        kinds = {
+            "policy": _policy,
+            "critic": _critic,
+            "checkpoint": _checkpoint,
+            "adapters": _adapters,
+        }
+        return kinds[case["kind"]](case)
     finally:
         gc.collect()
         parallel_state.destroy_model_parallel()
@@ -141,12 +147,31 @@ def _checkpoint(case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _adapters(case: dict[str, Any]) -> dict[str, Any]:
+    """Log-probs of a model with LoRA adapters before and after three updates, and its weights with
+    the adapters merged in, as the inference servers get them.
+    """
+    engine = _engine(case, "language_model")
+    before = _infer(engine, packed=case["packed"])
+    steps = [_train_step(engine, packed=case["packed"]) for _ in range(NUM_STEPS)]
+    chunks = [chunk.named_parameters() for chunk in engine.module]
+    trained = [name for chunk in chunks for name, p in chunk if p.requires_grad]
+    return {
+        "before": before,
+        "after": _infer(engine, packed=case["packed"]),
+        "steps": steps,
+        "trained": trained,
+        "weights": _weights(engine),
+        **_source(engine),
+    }
+
+
 def _engine(case: dict[str, Any], model_type: str, *, forward_only: bool = False) -> Any:
     from verl.trainer.config import CheckpointConfig
     from verl.workers.config import HFModelConfig, McoreEngineConfig, McoreOptimizerConfig
     from verl.workers.engine import EngineRegistry
 
-    model_config = HFModelConfig(path=case["model"])
+    model_config = HFModelConfig(path=case["model"], lora=case.get("lora", {}))
     model_config.model_type = model_type
     engine_config = McoreEngineConfig(
         tensor_model_parallel_size=case["tp"],

@@ -11,6 +11,7 @@ import importlib.util
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1500)]
 
@@ -68,6 +70,20 @@ CRITIC_LAYOUTS_WITH_ONE_HEAD = ("TP2", "TP2+SP")
 CHECKPOINT_MODEL = "qwen3-tied"
 CHECKPOINT_LAYOUTS = ("TP2", "TP2xPP2")
 REFERENCE_POLICY_LAYOUT = "TP2"
+LORA = {
+    "type": "lora",
+    "rank": 8,
+    "alpha": 16,
+    "merge": True,
+    "target_modules": ["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"],
+}
+LORA_ATTENTION = {**LORA, "target_modules": ["linear_qkv", "linear_proj"]}
+LORA_POLICIES = [
+    *(("qwen2-untied", layout, LORA) for layout in ("TP1", "TP2", "PP2", "TP2+SP")),
+    (MOE_MODEL, "TP1", LORA),
+    # Adapters on experts of several ranks are refused: megatron_agent.backend.cpu.adapters.
+    (MOE_MODEL, "EP2", LORA_ATTENTION),
+]
 
 LOG_PROB_TOLERANCE = 1e-5
 RELATIVE_TOLERANCE = 1e-4
@@ -151,6 +167,7 @@ def _cases(folder: Path) -> list[dict[str, Any]]:
         case("checkpoint", CHECKPOINT_MODEL, layout, folder=str(folder / f"checkpoint-{layout}"))
         for layout in CHECKPOINT_LAYOUTS
     ]
+    cases += [case("adapters", model, layout, lora=lora) for model, layout, lora in LORA_POLICIES]
     return cases
 
 
@@ -436,3 +453,42 @@ def test_checkpoint_restores_every_bit_and_the_next_update_repeats(
     first, again = next(rank["steps"] for rank in ranks if rank["has_outputs"])
     assert first == again
     assert {"model", "optimizer", "extra"} <= set(ranks[0]["files"])
+
+
+@pytest.mark.parametrize(("model", "layout"), [policy[:2] for policy in LORA_POLICIES])
+def test_fresh_adapters_change_nothing_and_are_all_that_is_trained(
+    parity: Parity, model: str, layout: str
+) -> None:
+    ranks = parity.ranks(f"adapters-{model}-{layout}")
+    for row, tensor in _rows(ranks, "before", "log_probs").items():
+        difference = _max_difference(tensor[:-1], parity.references[model].log_probs[row])
+        assert parity.note("log-prob with fresh adapters", difference) < LOG_PROB_TOLERANCE
+    trained = [name for rank in ranks for name in rank["trained"]]
+    assert trained
+    assert all(".adapter." in name for name in trained)
+    losses = _losses(ranks)
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(("model", "layout"), [policy[:2] for policy in LORA_POLICIES])
+def test_merged_weights_in_hugging_face_give_what_the_adapters_gave(
+    parity: Parity, model: str, layout: str
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    ranks = parity.ranks(f"adapters-{model}-{layout}")
+    folder = parity.folder / f"merged-{model}-{layout}"
+    folder.mkdir()
+    shutil.copy(parity.folder / model / "config.json", folder)
+    weights = {name: weight.contiguous() for name, weight in ranks[0]["weights"].items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    merged = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    after = _rows(ranks, "after", "log_probs")
+    for row, ids in enumerate(job.token_ids()):
+        with torch.no_grad():
+            predicted = merged(ids[None]).logits[0, :-1].log_softmax(-1)
+        expected = predicted.gather(-1, ids[1:, None])[:, 0]
+        difference = _max_difference(after[row][:-1], expected)
+        assert parity.note("log-prob, adapters against merged", difference) < LOG_PROB_TOLERANCE
+        # Far from where they began, or nothing would be shown.
+        assert _max_difference(expected, parity.references[model].log_probs[row]) > 1e-2

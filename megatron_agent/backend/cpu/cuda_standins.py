@@ -1,6 +1,6 @@
 """Stand-ins for what megatron-core and Megatron-Bridge take from CUDA.
 
-Megatron and verl name CUDA in six ways. Each has its own stand-in, as narrow as it can be:
+Megatron and verl name CUDA in seven ways. Each has its own stand-in, as narrow as it can be:
 
 ========================================  ==========================================================
 Megatron writes                           what answers
@@ -14,6 +14,7 @@ Megatron writes                           what answers
 its own ``_set_cuda_rng_state``           the CPU generator (module-level functions, replaced)
 its own ``maybe_move_tensor_to_cpu``      the tensor, as numpy where Megatron asks for it; its own
                                           leaves a tensor that is no CUDA tensor alone
+its own ``HAVE_TE`` in ``peft.utils``     no; it takes megatron-core's mocks for layers
 ``import transformer_engine`` in          an empty package that exists only while that one module is
 ``lora_layers``, without asking           executed; elsewhere it would make Megatron believe in it
 ========================================  ==========================================================
@@ -55,6 +56,7 @@ REPLACED_IN_TORCH_CUDA = (
 )
 
 LORA_LAYERS = "megatron.bridge.peft.lora_layers"
+LORA_UTILS = "megatron.bridge.peft.utils"
 MEGATRON_RANDOM = "megatron.core.tensor_parallel.random"
 MEGATRON_JIT = "megatron.core.jit"
 MEGATRON_DISPATCHER = "megatron.core.transformer.moe.token_dispatcher"
@@ -82,7 +84,8 @@ def install() -> None:
     when_imported(MEGATRON_JIT, _disable_jit_fuser)
     when_imported(MEGATRON_RANDOM, _use_cpu_generator)
     when_imported(MEGATRON_DISPATCHER, _move_nothing_to_cpu)
-    when_imported(LORA_LAYERS, around=_empty_transformer_engine)
+    when_imported(LORA_LAYERS, around=empty_transformer_engine)
+    when_imported(LORA_UTILS, _do_without_transformer_engine)
     for name in REPLACED_IN_TORCH_CUDA:
         setattr(torch.cuda, name, getattr(device, name))
     torch.Tensor.pin_memory = _itself
@@ -191,8 +194,18 @@ def _move_nothing_to_cpu(dispatcher: ModuleType) -> None:
     setattr(dispatcher, name, maybe_move_tensor_to_cpu)
 
 
+def _do_without_transformer_engine(lora_utils: ModuleType) -> None:
+    """Let LoRA take Megatron's own linear layers for what they are.
+
+    Without Transformer Engine megatron-core derives its layers from a mock, and gets mocks, which
+    Megatron-Bridge takes for classes; every model then ends in a TypeError.
+    """
+    if not isinstance(lora_utils.TELinear, type):
+        lora_utils.HAVE_TE = False  # type: ignore[attr-defined]
+
+
 @contextlib.contextmanager
-def _empty_transformer_engine() -> Iterator[None]:
+def empty_transformer_engine() -> Iterator[None]:
     """Satisfy the unconditional imports of ``lora_layers`` while that module is executed.
 
     What ``lora_layers`` imports in turn is imported first, so that it does not see the stand-in.

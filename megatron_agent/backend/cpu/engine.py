@@ -22,6 +22,7 @@ from verl.workers.engine.megatron.transformer_impl import (
     MegatronEngineWithValueHead,
 )
 
+from megatron_agent.backend.cpu.adapters import check_adapters, feed_adapters
 from megatron_agent.backend.cpu.cuda_standins import cuda_means_cpu
 from megatron_agent.backend.cpu.layer_spec import torch_layer_spec
 from megatron_agent.errors import ConfigError
@@ -56,6 +57,7 @@ class CPUEngineMixin(MegatronEngine):
         checkpoint_config: CheckpointConfig,
     ) -> None:
         adapt_engine_config(engine_config)
+        check_adapters(model_config.lora, engine_config.expert_model_parallel_size)
         # Trained weights go to the inference servers as shared memory. By file rather than by file
         # descriptor, because the receiving process is not a child of this one.
         torch.multiprocessing.set_sharing_strategy("file_system")
@@ -68,6 +70,11 @@ class CPUEngineMixin(MegatronEngine):
     def _build_tf_config(self) -> None:
         super()._build_tf_config()
         self.provider.transformer_layer_spec = torch_layer_spec
+
+    def _build_megatron_module(self) -> Any:
+        module = super()._build_megatron_module()
+        feed_adapters(module)
+        return module
 
     def initialize(self) -> None:
         with cuda_means_cpu():

@@ -60,15 +60,19 @@ class TELayerNormColumnParallelLinear(ColumnParallelLinear):
         super().__init__(input_size, output_size, config=config, **kwargs)
         self.eps = config.layernorm_epsilon
         self.layer_norm_weight = _norm_weight(input_size, config)
+        # Set where an adapter (LoRA) reads what the linear layer reads, as with Transformer Engine.
+        self.return_layernorm_output = False
 
     def forward(
         self, input_: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> tuple[Any, torch.Tensor | None]:
         """Normalise ``input_`` [S, B, input_size], then apply this rank's columns.
 
         Returns:
             The output [S, B, output_size / TP] and the bias that was left to the caller, or None.
+            With ``return_layernorm_output`` the output is a pair: itself and what was normalised.
         """
         weight = self.layer_norm_weight
         normed = torch.nn.functional.rms_norm(input_, weight.shape, weight, self.eps)
-        return super().forward(normed, *args, **kwargs)
+        output, bias = super().forward(normed, *args, **kwargs)
+        return ((output, normed) if self.return_layernorm_output else output), bias
