@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
 from collections.abc import Collection
 
@@ -28,11 +30,12 @@ def examine(case: RunCase, *, skip: Collection[str] = (), deep: bool = False) ->
         0
     """
     check_names(skip)
-    return Report(
-        results=tuple(
+    # What libraries print must not end up in a report that a program reads.
+    with contextlib.redirect_stdout(sys.stderr):
+        results = [
             _left_out(check, skip, deep=deep) or _result(check, case) for check in all_checks()
-        )
-    )
+        ]
+    return Report(results=tuple(results))
 
 
 def _left_out(check: Check, skip: Collection[str], *, deep: bool) -> CheckResult | None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from megatron_agent.doctor.case import RunCase
-from megatron_agent.doctor.findings import DoesNotApply, Finding, error, warning
+from megatron_agent.doctor.findings import DoesNotApply, Finding, error, note, warning
 from megatron_agent.doctor.registry import check
 
 MIN_LEFT_S = 15 * 60
@@ -64,7 +64,9 @@ def check_network(case: RunCase) -> Iterator[Finding]:
         return
     if not os.environ.get("RAY_ADDRESS") and not case.values.get("ray_kwargs.ray_init.address"):
         problem = "must name the head of a Ray cluster when trainer.nnodes is above 1"
-        yield error("RAY_ADDRESS", problem, "Start Ray on all nodes first, as slurm/ does.")
+        # On a login node there is none yet.
+        tell = error if "SLURM_JOB_ID" in os.environ else note
+        yield tell("RAY_ADDRESS", problem, "Start Ray on all nodes first, as slurm/ does.")
     unknown = [name for name in job_hosts() if not _resolves(name)]
     if unknown:
         problem = f"must have addresses here, got none for {', '.join(unknown)}"

@@ -214,6 +214,9 @@ def test_several_nodes_need_a_ray_cluster_and_addresses(
     monkeypatch.setenv("SLURM_JOB_NODELIST", "node[1-2]")
     ray, nodes = findings_of("network", "trainer.nnodes=2")
     assert "must name the head of a Ray cluster" in ray.problem
+    assert ray.severity is Severity.NOTE  # a login node
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert findings_of("network", "trainer.nnodes=2")[0].severity is Severity.ERROR
     assert nodes.problem.endswith("got none for no-such-host.invalid")
 
 

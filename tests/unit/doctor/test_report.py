@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,6 +55,7 @@ def three_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that breaks after a finding, one that does not apply, one that finds something."""
 
     def breaks(_case: RunCase) -> Iterator[Finding]:
+        sys.stdout.write("a library says hello")
         yield warning("a", "is odd", "Look.")
         raise RuntimeError("no such attribute")
 
@@ -73,8 +75,11 @@ def three_checks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("three_checks")
-def test_a_check_that_breaks_is_a_finding_and_the_others_still_run() -> None:
+def test_a_check_that_breaks_is_a_finding_and_the_others_still_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     report = examine(_no_case(), deep=True)
+    assert capsys.readouterr().out == ""
     assert [str(finding) for finding in report.findings] == [
         "a is odd. Look.",
         "check 'breaks' could not be finished (RuntimeError: no such attribute). "
