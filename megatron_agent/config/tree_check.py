@@ -20,7 +20,9 @@ from megatron_agent.config.verl_tree import target_fields, verl_defaults
 
 CHECKED_WITH_SETTINGS: tuple[str, ...] = (
     "cluster.slurm",
+    "cluster.hardware",
     "env",
+    "plan",
     "run",
     *(f"algorithm.{field.name}" for field in fields(AlgorithmSettings)),
     PENALTY_KEY,

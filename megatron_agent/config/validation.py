@@ -11,10 +11,12 @@ from megatron_agent.config.rules.algorithm import (
     check_group_filter,
 )
 from megatron_agent.config.rules.batches import check_batches
+from megatron_agent.config.rules.combinations import check_combinations
 from megatron_agent.config.rules.environment import check_environment
 from megatron_agent.config.rules.images import check_images
 from megatron_agent.config.rules.layout import check_ranks
 from megatron_agent.config.rules.model_folder import check_model
+from megatron_agent.config.rules.planning import check_planning
 from megatron_agent.config.rules.reward import check_overlong_penalty, check_reward
 from megatron_agent.config.rules.sampling import check_sampling
 from megatron_agent.config.rules.slurm import check_slurm
@@ -29,6 +31,8 @@ RULES = (
     check_group_filter,
     check_batches,
     check_ranks,
+    check_combinations,
+    check_planning,
     check_model,
     check_environment,
     check_images,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -49,6 +52,10 @@ def test_every_file_of_a_group_is_fine(
     elif group == "env" and name in env_names() and is_there and load_env(name).check_data:
         monkeypatch.setenv("MEGATRON_AGENT_DATA", str(request.getfixturevalue("shared_data")))
     expected = {"actor_rollout_ref.model.path"}
+    if compose_config([f"{group}={name}"]).cluster.get("hardware") is not None:
+        # Sized for a node's CPUs; and the data of a large run need not be here.
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: range(128))
+        expected.add("env.env_name")
     if name == "custom":  # it is for an environment of one's own, which has no name yet
         expected.add("env.env_name")
     if not is_there:
@@ -60,16 +67,40 @@ def test_no_file_is_left_out() -> None:
     files = {str(path.relative_to(CONFIGS_DIR)) for path in CONFIGS_DIR.rglob("*.yaml")}
     covered = {f"{root}.yaml" for root in root_names()}
     covered |= {f"{group}/{name}.yaml" for group, name in CHOICES}
-    assert files - covered == {"base.yaml", "env/base.yaml", "credit/base.yaml"}
+    parts = {"base.yaml", "env/base.yaml", "credit/base.yaml"}
+    parts |= {f"cluster/gpu/{name}.yaml" for name in ("node", "h100", "h200")}
+    assert files - covered == parts
 
 
 def test_values_for_a_cpu_stand_in_one_file() -> None:
     """`configs/cluster/` alone decides the device (ARCHITECTURE.md, what must stay true, 8)."""
-    named = ("device:", "engine_kwargs:", "ray_kwargs:", "override_transformer_config:\n")
+    named = ("device:", "engine_kwargs:", "ray_kwargs:", "use_cpu_initialization:", "dtype:")
     for path in CONFIGS_DIR.rglob("*.yaml"):
-        if path.parent.name != "cluster":
+        if path.parent.name not in ("cluster", "gpu"):
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
             assert not [line for line in lines if line.lstrip().startswith(named)], path
+
+
+def test_every_setting_of_a_file_for_gpus_has_its_reason() -> None:
+    """A value without a comment above it, or above the section it stands in, is a riddle later."""
+    for folder in ("cluster/gpu", "experiment", "model"):
+        for path in (CONFIGS_DIR / folder).glob("*.yaml"):
+            assert unexplained(path.read_text(encoding="utf-8").splitlines()) == [], path
+
+
+def unexplained(lines: list[str]) -> list[str]:
+    """Values that follow neither a comment nor another value of the same section."""
+    found = []
+    for before, line in itertools.pairwise(lines):
+        is_value = not line.lstrip().startswith(("#", "-")) and re.search(r":\s+\S", line)
+        follows_value = re.search(r":\s+\S", before) and indent(before) == indent(line)
+        if is_value and not before.lstrip().startswith("#") and not follows_value:
+            found.append(line)
+    return found
+
+
+def indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def test_a_cluster_has_the_last_word_over_what_all_runs_share() -> None:

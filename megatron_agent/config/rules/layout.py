@@ -16,6 +16,7 @@ MEGATRON_KEY = "actor_rollout_ref.actor.megatron"
 TP_KEY = f"{MEGATRON_KEY}.tensor_model_parallel_size"
 PP_KEY = f"{MEGATRON_KEY}.pipeline_model_parallel_size"
 CP_KEY = f"{MEGATRON_KEY}.context_parallel_size"
+EP_KEY = f"{MEGATRON_KEY}.expert_model_parallel_size"
 ROLLOUT_TP_KEY = "actor_rollout_ref.rollout.tensor_model_parallel_size"
 
 
@@ -79,11 +80,32 @@ def check_shape(values: ConfigValues, shape: Mapping[str, Any], findings: Findin
                 num_tensor,
                 f"Use {num_kv_heads} or a divisor of it.",
             )
+    _check_experts(values, shape, findings)
     # A hand-made cut into uneven stages is given by layout keys; then divisibility is not asked
     # for.
     is_uneven = any("layout" in name or "num_layers_in_" in name for name in _overrides(values))
     if num_pipeline and num_pipeline >= 1 and not is_uneven:
         _check_divides(PP_KEY, num_pipeline, shape, "num_hidden_layers", findings)
+
+
+def _check_experts(
+    values: ConfigValues, shape: Mapping[str, Any], findings: Findings
+) -> None:
+    num_experts = _size(shape, "num_experts")
+    expert, tensor = values.integer(EP_KEY) or 1, values.integer(TP_KEY) or 1
+    if num_experts is None:
+        if expert > 1:
+            rule = "must be 1: the model is no mixture of experts"
+            findings.problem(EP_KEY, rule, expert, "Use 1.")
+        return
+    _check_divides(EP_KEY, expert, shape, "num_experts", findings)
+    if tensor > 1 and values.get(f"{MEGATRON_KEY}.sequence_parallel") is False:
+        findings.problem(
+            f"{MEGATRON_KEY}.sequence_parallel",
+            f"must be true for a mixture of experts with tensor parallelism ({tensor})",
+            False,
+            f"Set it to true, or {TP_KEY}=1.",
+        )
 
 
 def _overrides(values: ConfigValues) -> Mapping[str, Any]:
