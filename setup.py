@@ -59,6 +59,7 @@ setup(
         "omegaconf>=2.3,<2.4",
         "pyarrow>=19",
         "rapidfuzz>=3.13,<4",
+        "rich>=13.9,<16",
     ],
     extras_require={
         "cpu": STACK,

@@ -89,6 +89,13 @@ def _build_parser() -> argparse.ArgumentParser:
 
     _add_launch(commands)
 
+    plan = commands.add_parser("plan", help="memory and time of a run, or layouts that fit")
+    plan.add_argument("overrides", nargs="*", metavar="key=value", help="Hydra overrides")
+    plan.add_argument("--config-name", default="gigpo", help="root below configs/ (gigpo, grpo)")
+    plan.add_argument("--search", action="store_true", help="list layouts that fit, best first")
+    plan.add_argument("--json", action="store_true", help="the plan as JSON, in bytes and seconds")
+    plan.set_defaults(command=_plan)
+
     tasks = commands.add_parser("tasks", help="generate task lists (parquet)")
     tasks.add_argument("--env", required=True, help="registered name, see 'env list'")
     tasks.add_argument(
@@ -190,6 +197,19 @@ def _doctor(options: argparse.Namespace, _argv: Sequence[str]) -> int:
     report = examine(case, skip=options.skip, deep=options.deep)
     _say(report.to_json() if options.json else report.text())
     return report.exit_code()
+
+
+def _plan(options: argparse.Namespace, _argv: Sequence[str]) -> int:
+    from megatron_agent.plan.command import run_plan
+
+    text, fits = run_plan(
+        options.overrides,
+        config_name=options.config_name,
+        with_search=options.search,
+        as_json=options.json,
+    )
+    _say(text)
+    return 0 if fits else EXIT_CHECK_FAILED
 
 
 def _show(options: argparse.Namespace, _argv: Sequence[str]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from megatron_agent.plan import activations
 from megatron_agent.plan.params import RankParams, count_adapters, count_model, count_rank
-from megatron_agent.plan.records import GIB, Job
+from megatron_agent.plan.records import GIB, Job, Training
 
 HOST_SHARE = 0.85
 """Of a node's memory; the rest is for Ray's object store, environments and the system."""
@@ -48,15 +48,23 @@ def plan_memory(job: Job, num_micro_batches: int) -> MemoryPlan:
         job: a job whose layout Megatron accepts.
         num_micro_batches: of a data-parallel rank in an optimizer step; bounds what is in flight.
     """
-    stages = [_StageMemory.of(job, stage) for stage in range(job.layout.pipeline)]
+    # The first stage has the embedding and most in flight, the last one the logits: between them
+    # lies nothing fuller.
+    stages = [_StageMemory.of(job, stage) for stage in sorted({0, job.layout.pipeline - 1})]
     static, kv_bytes = _server_bytes(job, max(stages, key=lambda stage: stage.at_server_start))
+    server = {"server weights": static - kv_bytes, "KV cache": max(kv_bytes, 0.0)}
+    stays = not (job.rollout.frees_memory or job.rollout.separate_gpus)
     phases = [
-        _fullest("log-prob", [_log_prob(job, stage) for stage in stages]),
-        _fullest("update", [_update(job, stage, num_micro_batches) for stage in stages]),
-        _fullest("sync", [_sync(job, stage) for stage in stages]),
+        _fullest("rollout", [_rollout(job, stage, server) for stage in stages], {}),
+        *(
+            _fullest(name, phases_of_stages, server if stays else {})
+            for name, phases_of_stages in (
+                ("log-prob", [_log_prob(job, stage) for stage in stages]),
+                ("update", [_update(job, stage, num_micro_batches) for stage in stages]),
+                ("sync", [_sync(job, stage) for stage in stages]),
+            )
+        ),
     ]
-    rollout = [_rollout(job, stage, static - kv_bytes, kv_bytes) for stage in stages]
-    phases.insert(0, _fullest("rollout", rollout))
     kv_per_gpu = job.shape.kv_bytes_per_token / min(job.rollout.tensor, job.shape.num_kv_heads)
     return MemoryPlan(
         phases=tuple(phases),
@@ -66,14 +74,15 @@ def plan_memory(job: Job, num_micro_batches: int) -> MemoryPlan:
 
 
 def memory_problems(job: Job, plan: MemoryPlan) -> Iterator[str]:
-    """Why the plan does not fit, one sentence each."""
+    """Why the plan does not fit, one sentence each, the fullest phase first."""
     usable = job.usable_bytes
-    for phase in plan.phases:
+    for phase in sorted(plan.phases, key=lambda phase: -phase.total):
         if phase.total > usable:
-            name, size = max(phase.parts.items(), key=lambda part: part[1])
+            largest = sorted(phase.parts.items(), key=lambda part: -part[1])[:3]
+            words = ", ".join(f"{name} {size / GIB:.1f}" for name, size in largest)
             yield (
-                f"{phase.phase} needs {phase.total / GIB:.1f} GiB of {usable / GIB:.1f} usable; "
-                f"most of it {name} ({size / GIB:.1f})"
+                f"{phase.phase} needs {phase.total / GIB:.1f} GiB of {usable / GIB:.1f} usable "
+                f"({words})"
             )
     needed = job.workload.max_row_tokens
     if plan.kv_tokens < needed:
@@ -99,8 +108,7 @@ class _StageMemory:
     optimizer: float
     reference: float
     critic: float
-    param_offload: bool
-    optimizer_offload: bool
+    training: Training
 
     @classmethod
     def of(cls, job: Job, stage: int) -> _StageMemory:
@@ -127,20 +135,20 @@ class _StageMemory:
             # With adapters the reference is the model without them.
             reference=weights if training.has_reference and not training.lora_rank else 0.0,
             critic=own if training.has_critic else 0.0,
-            param_offload=training.param_offload,
-            optimizer_offload=training.optimizer_offload,
+            training=training,
         )
 
     @property
     def resident(self) -> dict[str, float]:
         """Never leaves the GPU."""
-        parts: dict[str, float] = {}
-        if not self.param_offload:
+        training, parts = self.training, dict[str, float]()
+        if not training.param_offload:
             parts |= {"weights": self.weights, "gradients": self.gradients}
-            parts |= {"reference weights": self.reference}
-        if not self.optimizer_offload:
+        if not training.reference_offload:
+            parts["reference weights"] = self.reference
+        if not training.optimizer_offload:
             parts["optimizer"] = self.optimizer
-        if not (self.param_offload and self.optimizer_offload):
+        if not (training.param_offload and training.optimizer_offload):
             parts["critic"] = self.critic
         return {name: size for name, size in parts.items() if size}
 
@@ -195,15 +203,14 @@ def _sync(job: Job, stage: _StageMemory) -> PhaseMemory:
     return PhaseMemory(phase="sync", parts={**parts, **_trainer_overheads(job)})
 
 
-def _rollout(job: Job, stage: _StageMemory, weights: float, kv_bytes: float) -> PhaseMemory:
+def _rollout(job: Job, stage: _StageMemory, server: Mapping[str, float]) -> PhaseMemory:
     overheads = job.overheads
-    parts = {"server weights": weights, "KV cache": max(kv_bytes, 0.0)}
     awake = _server_overhead(job) + overheads.server_awake
     if job.rollout.separate_gpus:
-        return PhaseMemory(phase="rollout", parts={**parts, "overheads": awake})
+        return PhaseMemory(phase="rollout", parts={**server, "overheads": awake})
     return PhaseMemory(
         phase="rollout",
-        parts={**stage.resident, **parts, "overheads": awake + overheads.trainer},
+        parts={**stage.resident, **server, "overheads": awake + overheads.trainer},
     )
 
 
@@ -236,7 +243,9 @@ def _host_bytes(job: Job, stages: list[_StageMemory]) -> float:
     per_gpu = 0.0
     stage = max(stages, key=lambda stage: stage.weights)
     if job.training.param_offload:
-        per_gpu += stage.weights + stage.reference
+        per_gpu += stage.weights
+    if job.training.reference_offload:
+        per_gpu += stage.reference
     if job.training.optimizer_offload:
         per_gpu += stage.optimizer
     if not job.rollout.separate_gpus:  # SGLang keeps a copy of what it lets go of
@@ -244,7 +253,8 @@ def _host_bytes(job: Job, stages: list[_StageMemory]) -> float:
     return per_gpu * job.cluster.gpus_per_node
 
 
-def _fullest(phase: str, candidates: list[PhaseMemory]) -> PhaseMemory:
-    fullest = max(candidates, key=lambda candidate: candidate.total)
+def _fullest(phase: str, stages: list[PhaseMemory], server: Mapping[str, float]) -> PhaseMemory:
+    """The fullest stage, with what a server keeps there that frees nothing."""
+    fullest = max(stages, key=lambda stage: stage.total)
     assert fullest.phase == phase
-    return fullest
+    return PhaseMemory(phase=phase, parts={**fullest.parts, **server})

@@ -46,6 +46,21 @@ def count_active(shape: ModelShape) -> int:
     return shape.num_layers * (per_layer + router) + shape.vocab_size * shape.hidden_size
 
 
+def count_tensors(shape: ModelShape) -> int:
+    """Tensors of a Hugging Face checkpoint: what a weight sync passes one by one.
+
+    Example:
+        >>> from megatron_agent.plan.shapes import shipped_shape
+        >>> count_tensors(shipped_shape("qwen2.5-7b-instruct"))
+        339
+    """
+    per_layer = 4 + 2  # attention and norms
+    per_layer += 3 if shape.qkv_bias else 0
+    per_layer += 2 if shape.qk_norm else 0
+    per_layer += 3 * shape.num_experts + 1 if shape.num_experts else 3
+    return shape.num_layers * per_layer + (2 if shape.tied_embeddings else 3)
+
+
 def count_rank(shape: ModelShape, layout: Layout, stage: int) -> RankParams:
     """Parameters on each rank of a pipeline stage.
 

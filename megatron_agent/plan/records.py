@@ -59,7 +59,8 @@ class Training:
     recompute_layers: int = 0
     """Layers of a checkpointed chunk (full recompute, method uniform); 0 recomputes nothing."""
     param_offload: bool = False
-    """Weights, and the reference's, wait in host memory; gradient buffers are freed."""
+    """Weights wait in host memory, and gradient buffers are freed."""
+    reference_offload: bool = False
     optimizer_offload: bool = False
     fused_kernels: bool = False
     """Log-probabilities without materialised logits."""

@@ -15,13 +15,25 @@ from megatron_agent.plan.compute import (
     output_seconds,
     row_flops,
 )
-from megatron_agent.plan.params import count_model, count_rank
+from megatron_agent.plan.params import count_model, count_rank, count_tensors
 from megatron_agent.plan.records import Job
 
 BF16 = 2
-SYNC_START_S = 3.5
-SYNC_GB_S = 5.8
-"""Both from verl's published times of its NCCL engine with SGLang, 7B to 72B (docs/plan.md)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SyncRate:
+    """What a weight sync costs: something at all, something a tensor, something a byte."""
+
+    start_s: float
+    tensor_s: float
+    gb_s: float
+
+
+COLOCATED_SYNC = SyncRate(start_s=2.0, tensor_s=1.5e-4, gb_s=15.0)
+"""Shared memory on the same GPU, from published times of 7B, 32B and 30B-A3B (docs/plan.md)."""
+SEPARATE_SYNC = SyncRate(start_s=3.0, tensor_s=1.0e-3, gb_s=5.8)
+"""NCCL between devices, from published times of 7B to 72B (docs/plan.md)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,7 +138,9 @@ def log_prob_time(job: Job, efficiency: Efficiency) -> float:
 
 def sync_time(job: Job) -> float:
     """Trainer to servers: verl gathers tensor by tensor, whatever the layout."""
-    return SYNC_START_S + sync_bytes(job) / (SYNC_GB_S * GIGA)
+    rate = SEPARATE_SYNC if job.rollout.separate_gpus else COLOCATED_SYNC
+    tensors_s = rate.tensor_s * count_tensors(job.shape)
+    return rate.start_s + tensors_s + sync_bytes(job) / (rate.gb_s * GIGA)
 
 
 def sync_bytes(job: Job) -> int:

@@ -106,7 +106,7 @@ def test_experts_shard_their_optimizer_over_other_ranks(make_job: MakeJob) -> No
 def test_what_does_not_fit_is_said_with_its_largest_part(make_job: MakeJob) -> None:
     job = make_job("qwen2.5-72b-instruct", tensor=8)
     problems = list(memory_problems(job, plan_memory(job, 4)))
-    assert any("update needs" in text and "most of it optimizer" in text for text in problems)
+    assert problems[0].startswith("sync needs 297.3 GiB of 73.2 usable (server weights 135.4, ")
     assert any("the KV cache of a server holds 0 tokens" in text for text in problems)
 
 

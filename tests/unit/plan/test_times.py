@@ -88,7 +88,9 @@ def test_tensor_parallelism_across_nodes_is_slower(make_job: MakeJob) -> None:
 def test_all_tensors_are_synced_once(make_job: MakeJob) -> None:
     job = make_job()
     assert sync_bytes(job) == 2 * 7_615_616_512
-    assert sync_time(job) == pytest.approx(3.5 + 15.23 / 5.8, rel=1e-3)
+    assert sync_time(job) == pytest.approx(2.0 + 339 * 1.5e-4 + 15.23 / 15.0, rel=1e-3)
+    separate = sync_time(make_job(separate_gpus=8))
+    assert separate == pytest.approx(3.0 + 0.339 + 15.23 / 5.8, rel=1e-3)
 
 
 @pytest.mark.parametrize("share", [0.02, 0.2, 0.5, 0.8, 0.98])

@@ -1,0 +1,173 @@
+"""From overrides to text: every configuration that can be planned, and messages for the others."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+
+import pytest
+
+from megatron_agent.cli import main
+from megatron_agent.config import ConfigProblemsError
+from megatron_agent.config.overrides import group_options
+from megatron_agent.plan.command import job_from, run_plan
+from megatron_agent.plan.plan import make_plan, refused
+
+pytestmark = pytest.mark.unit
+
+GPU_CLUSTERS = [name for name in group_options("cluster") if name != "cpu"]
+MODELS = [name for name in group_options("model") if name != "tiny"]
+EXPERIMENTS = [
+    name for name in group_options("experiment") if name not in ("demo", "frozenlake_cpu")
+]
+MEGATRON = "actor_rollout_ref.actor.megatron"
+FOUR_BY_TWO = (
+    "env=webshop",
+    "data.max_response_length=512",
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=4096",
+    f"{MEGATRON}.tensor_model_parallel_size=4",
+    f"{MEGATRON}.pipeline_model_parallel_size=2",
+    f"{MEGATRON}.param_offload=true",
+    f"{MEGATRON}.optimizer_offload=true",
+    f"{MEGATRON}.override_transformer_config.recompute_granularity=full",
+    f"{MEGATRON}.override_transformer_config.recompute_method=uniform",
+    f"{MEGATRON}.override_transformer_config.recompute_num_layers=1",
+    "actor_rollout_ref.rollout.tensor_model_parallel_size=4",
+)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_for_gpus_fits_as_it_stands(name: str) -> None:
+    job = job_from([f"experiment={name}"])
+    assert refused(job) == ()
+    assert make_plan(job).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "model"),
+    list(itertools.zip_longest(GPU_CLUSTERS, MODELS, fillvalue="16x8_h200")),
+)
+def test_every_cluster_and_every_model_can_be_planned(cluster: str, model: str) -> None:
+    job = job_from([f"model={model}", f"cluster={cluster}", *FOUR_BY_TWO])
+    nodes = int(cluster.split("x")[0])
+    assert (job.cluster.num_nodes, job.layout.num_gpus) == (nodes, 8 * nodes)
+    assert refused(job) == ()
+    assert make_plan(job).problems == ()
+
+
+def test_the_command_prints_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "experiment=webshop_7b"]) == 0
+    assert "GiB on the fullest GPU" in capsys.readouterr().out
+
+
+def test_the_exit_code_tells_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    overrides = ["experiment=webshop_7b", "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=65536"]
+    assert main(["plan", *overrides, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["fits"] is False
+
+
+def test_a_search_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "experiment=webshop_7b", "--search", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["fitting"][0]["fits"] is True
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["experiment=frozenlake_cpu"], r"cluster.hardware must state the machines.*1x8_h100"),
+        (["cluster=1x8_h100"], r"plan.model_shape must name a shape while .*model=qwen2p5_7b"),
+        (
+            ["experiment=webshop_7b", "plan.model_shape=qwen2"],
+            r"plan.model_shape must be one of .*got 'qwen2'",
+        ),
+        (
+            ["experiment=webshop_7b", "plan.mean_episode_steps=0"],
+            r"plan.mean_episode_steps must be >= 1, got 0",
+        ),
+        (
+            ["experiment=webshop_7b", "actor_rollout_ref.actor.megatron.use_megatron_fsdp=true"],
+            r"use_megatron_fsdp must be False to be planned, got True. Its bytes and seconds",
+        ),
+        (
+            ["experiment=webshop_7b", f"{MEGATRON}.tensor_model_parallel_size=8"],
+            r"actor.megatron must be a layout that the model allows \(TP8 does not divide num_att",
+        ),
+        (
+            ["experiment=webshop_7b", "actor_rollout_ref.rollout.tensor_model_parallel_size=8"],
+            r"rollout.tensor_model_parallel_size must be a layout .*\(rollout TP8 does not divide",
+        ),
+        (
+            ["experiment=webshop_7b", "actor_rollout_ref.rollout.max_num_seqs=null"],
+            None,
+        ),
+        (
+            ["experiment=webshop_7b", "data.max_prompt_length=null"],
+            r"data.max_prompt_length must be an integer >= 1 to be planned, got None",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_planned_is_said(overrides: list[str], message: str | None) -> None:
+    if message is None:
+        run_plan(overrides)
+        return
+    with pytest.raises(ConfigProblemsError, match=message):
+        run_plan(overrides)
+
+
+def test_settings_arrive_in_the_job() -> None:
+    actor = "actor_rollout_ref.actor"
+    job = job_from(
+        [
+            "experiment=webshop_72b",
+            f"{actor}.optim.use_precision_aware_optimizer=true",
+            f"{actor}.optim.main_grads_dtype=bf16",
+            f"{actor}.optim.exp_avg_dtype=bf16",
+            f"{actor}.optim.exp_avg_sq_dtype=bf16",
+            f"{actor}.megatron.override_transformer_config.recompute_granularity=full",
+            f"{actor}.megatron.override_transformer_config.recompute_method=uniform",
+            f"{actor}.megatron.override_transformer_config.recompute_num_layers=2",
+            f"{actor}.entropy_coeff=0.01",
+            "actor_rollout_ref.rollout.quantization=fp8",
+        ]
+    )
+    training = job.training
+    assert (training.grad_bytes, training.optimizer_bytes, training.recompute_layers) == (2, 8, 2)
+    assert training.entropy_in_update
+    assert training.has_reference
+    assert training.reference_offload
+    assert training.num_mini_batches == 4
+    assert job.rollout.weight_bytes == 1
+    assert (job.layout.tensor, job.layout.expert_tensor, job.layout.data) == (8, 8, 4)
+    assert (job.workload.mean_steps, job.workload.max_steps) == (7.0, 15)
+
+
+def test_servers_with_nodes_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    text, _ = run_plan(
+        [
+            "experiment=webshop_7b",
+            "cluster=2x8_h100",
+            "trainer.nnodes=1",
+            "actor_rollout_ref.rollout.nnodes=1",
+            "trainer.v1.trainer_mode=separate_async",
+            "actor_rollout_ref.hybrid_engine=false",
+        ]
+    )
+    assert "8 x H100-80 for the trainer and 8 for the servers" in " ".join(text.split())
+
+
+def test_a_run_that_is_larger_than_its_cluster_is_refused() -> None:
+    with pytest.raises(ConfigProblemsError, match=r"trainer.nnodes plus .* \(0\) must be <= clust"):
+        job_from(["experiment=webshop_7b", "trainer.nnodes=2"])
+
+
+def test_expectations_that_are_not_given_are_half_of_the_limit() -> None:
+    job = job_from(["env=webshop", "model=qwen2p5_7b", "cluster=1x8_h100"])
+    workload = job.workload
+    assert workload.mean_steps == workload.max_steps / 2
+    assert workload.mean_prompt_tokens == workload.max_prompt_tokens / 2
+
+
+def test_names_of_clusters_say_what_they_are() -> None:
+    assert all(re.fullmatch(r"\d+x8_h(100|200)", name) for name in GPU_CLUSTERS)
+    assert len(GPU_CLUSTERS) == 10
