@@ -133,6 +133,8 @@ def read_shape(path: Path, name: str) -> ModelShape:
 def _from_config(config: Mapping[str, Any], family: str, name: str) -> ModelShape:
     num_heads = int(config["num_attention_heads"])
     is_moe = family == "qwen3_moe"
+    # Published folders have the one name, those that transformers 5 writes the other.
+    experts_key = "num_local_experts" if "num_local_experts" in config else "num_experts"
     return ModelShape(
         name=name,
         num_layers=int(config["num_hidden_layers"]),
@@ -147,7 +149,7 @@ def _from_config(config: Mapping[str, Any], family: str, name: str) -> ModelShap
         # Qwen2 has these biases without saying so; the others say so.
         qkv_bias=family == "qwen2" or bool(config.get("attention_bias", False)),
         qk_norm=family.startswith("qwen3"),
-        num_experts=int(config["num_experts"]) if is_moe else 0,
+        num_experts=int(config[experts_key]) if is_moe else 0,
         experts_per_token=int(config["num_experts_per_tok"]) if is_moe else 0,
     )
 

@@ -88,17 +88,17 @@ def check_shape(values: ConfigValues, shape: Mapping[str, Any], findings: Findin
         _check_divides(PP_KEY, num_pipeline, shape, "num_hidden_layers", findings)
 
 
-def _check_experts(
-    values: ConfigValues, shape: Mapping[str, Any], findings: Findings
-) -> None:
-    num_experts = _size(shape, "num_experts")
+def _check_experts(values: ConfigValues, shape: Mapping[str, Any], findings: Findings) -> None:
+    # Published folders have the first name, those that transformers 5 writes the second.
+    name = "num_experts" if "num_experts" in shape else "num_local_experts"
+    num_experts = _size(shape, name)
     expert, tensor = values.integer(EP_KEY) or 1, values.integer(TP_KEY) or 1
     if num_experts is None:
         if expert > 1:
             rule = "must be 1: the model is no mixture of experts"
             findings.problem(EP_KEY, rule, expert, "Use 1.")
         return
-    _check_divides(EP_KEY, expert, shape, "num_experts", findings)
+    _check_divides(EP_KEY, expert, shape, name, findings)
     if tensor > 1 and values.get(f"{MEGATRON_KEY}.sequence_parallel") is False:
         findings.problem(
             f"{MEGATRON_KEY}.sequence_parallel",

@@ -11,7 +11,7 @@ import pytest
 from megatron_agent.errors import ConfigError
 from megatron_agent.plan.layout import Layout, layout_problems
 from megatron_agent.plan.params import count_active, count_adapters, count_model, count_rank
-from megatron_agent.plan.shapes import read_shape, shipped_names, shipped_shape
+from megatron_agent.plan.shapes import SHAPES_DIR, read_shape, shipped_names, shipped_shape
 
 pytestmark = pytest.mark.unit
 
@@ -37,6 +37,12 @@ def test_every_shipped_shape_has_the_parameters_of_its_published_weights() -> No
 
 def test_a_mixture_multiplies_a_token_with_its_own_experts_only() -> None:
     assert 3.0e9 < count_active(shipped_shape("qwen3-30b-a3b")) < 3.4e9
+
+
+def test_experts_are_found_under_both_of_their_names(tmp_path: Path) -> None:
+    config = json.loads((SHAPES_DIR / "qwen3-30b-a3b.json").read_text())
+    config["num_local_experts"] = config.pop("num_experts")
+    assert read_shape(write(tmp_path, config), "x").num_experts == 128
 
 
 def test_a_small_model_counted_by_hand(tmp_path: Path) -> None:
