@@ -68,7 +68,16 @@ PRIVATE_NAMES: tuple[PrivateName, ...] = (
         )
     ),
     PrivateName(module=_LOOP, attribute="AgentLoopBase.run", used_by="agent loop"),
+    PrivateName(module=_LOOP, attribute="AgentLoopBase.process_multi_modal_info", used_by="vision"),
     PrivateName(module=_LOOP, attribute="_agent_loop_registry", used_by="plugin check"),
+    PrivateName(
+        module="verl.utils.tokenizer", attribute="get_processor_token_id", used_by="vision"
+    ),
+    PrivateName(
+        module="verl.workers.rollout.utils",
+        attribute="get_vision_placeholder_token_ids",
+        used_by="vision",
+    ),
     PrivateName(
         module="verl.trainer.ppo.v1.agent_loop_tq",
         attribute="AgentLoopManagerTQ.create",
