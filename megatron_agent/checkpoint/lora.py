@@ -138,6 +138,10 @@ class MergedWeights:
     def megatron(self, rule: ParamRule) -> torch.Tensor:
         return rule.to_megatron(self.hf(rule))
 
+    def both(self, rule: ParamRule) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        tensors = self.hf(rule)
+        return tensors, rule.to_megatron(tensors)
+
     def dtype(self, rule: ParamRule) -> torch.dtype:
         return self._dtype or self._weights.dtype(rule)
 

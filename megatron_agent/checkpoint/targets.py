@@ -248,7 +248,7 @@ def _check_finite(name: str, tensor: torch.Tensor) -> None:
     if count:
         raise CheckpointError(
             name,
-            "must be finite",
+            f"must be finite in {str(tensor.dtype).removeprefix('torch.')}",
             f"{count} of {tensor.numel()} numbers that are NaN or infinite",
-            "The model is broken: take an earlier checkpoint.",
+            "The model is broken, or too large for this type: take another checkpoint or --dtype.",
         )

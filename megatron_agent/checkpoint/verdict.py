@@ -91,15 +91,14 @@ def compare(
     ]
     forth, back, not_finite = [], [], []
     for rule in rules.params:
-        expected, found = source.megatron(rule), target.megatron(rule)
+        expected_hf, expected = source.both(rule)
+        found_hf, found = target.both(rule)
         if not same_bits(expected, found):
             num_differ = int((expected != found).sum()) if expected.shape == found.shape else "all"
             forth.append(f"{rule.name} ({num_differ} of {found.numel()} numbers)")
         if num_not_finite(found):
             not_finite.append(rule.name)
         on_bytes(found.nbytes)
-        del expected, found
-        expected_hf, found_hf = source.hf(rule), target.hf(rule)
         back += [
             name for name in rule.hf_shapes if not same_bits(expected_hf[name], found_hf[name])
         ]

@@ -29,6 +29,9 @@ class Weights(Protocol):
     def megatron(self, rule: ParamRule) -> torch.Tensor:
         """The parameter of an unsplit model, without vocabulary padding."""
 
+    def both(self, rule: ParamRule) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        """:meth:`hf` and :meth:`megatron`, read once."""
+
     def dtype(self, rule: ParamRule) -> torch.dtype:
         """Its type, without reading it."""
 
@@ -47,6 +50,10 @@ class HFWeights:
 
     def megatron(self, rule: ParamRule) -> torch.Tensor:
         return rule.to_megatron(self.hf(rule))
+
+    def both(self, rule: ParamRule) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        tensors = self.hf(rule)
+        return tensors, rule.to_megatron(tensors)
 
     def dtype(self, rule: ParamRule) -> torch.dtype:
         return self.folder.tensors[next(iter(rule.hf_shapes))].spec.dtype
@@ -78,6 +85,10 @@ class MegatronWeights:
         ones = (1,) * len(rule.lead)
         offset = rule.lead + (0,) * len(rule.shape)
         return self.folder.read(rule.key, offset, ones + rule.shape).view(rule.shape)
+
+    def both(self, rule: ParamRule) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        tensor = self.megatron(rule)
+        return rule.to_hf(tensor), tensor
 
     def padding(self, rule: ParamRule) -> torch.Tensor:
         """The rows below the vocabulary."""
@@ -117,6 +128,10 @@ class CastWeights:
 
     def megatron(self, rule: ParamRule) -> torch.Tensor:
         return self._weights.megatron(rule).to(self._dtype)
+
+    def both(self, rule: ParamRule) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        tensors, tensor = self._weights.both(rule)
+        return {n: t.to(self._dtype) for n, t in tensors.items()}, tensor.to(self._dtype)
 
     def dtype(self, rule: ParamRule) -> torch.dtype:
         return self._dtype

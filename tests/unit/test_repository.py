@@ -39,6 +39,7 @@ FORBIDDEN_IMPORTS = {
     "megatron_agent/rollout": HEAVY,
     "megatron_agent/credit": HEAVY - {"torch"},
     "megatron_agent/plan": {"verl", "ray"},
+    "megatron_agent/checkpoint": {"verl", "ray", "sglang"},
 }
 
 

@@ -185,7 +185,9 @@ def test_numbers_that_are_none_are_refused_by_name(
     save_file(tensors, hf_folder / "model.safetensors")
     with (
         job_of(request_hf, rules, ranks) as job,
-        pytest.raises(CheckpointError, match=r"layers\.1\.mlp\.up_proj.*must be finite, got '1 of"),
+        pytest.raises(
+            CheckpointError, match=r"layers\.1\.mlp\.up_proj.*must be finite in bfloat16, got '1 of"
+        ),
     ):
         convert.write(job, {})
     assert not request_hf.target.exists()
