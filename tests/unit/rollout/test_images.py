@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.base import IMAGE_MARK, Observation
+from envs.base import IMAGE_MARK, Observation, PromptContext
+from envs.prompt_template import PromptTemplate
 from envs.registry import load_env
 from megatron_agent.errors import ConfigError, EnvError, GenerationError
 from megatron_agent.rollout.env_pool import EnvPool
@@ -124,6 +126,20 @@ def test_equal_pictures_have_equal_digests() -> None:
     assert digest(IMAGE) == digest(IMAGE.copy())
     others = (IMAGE + 1, IMAGE.reshape(4, 2, 3))
     assert len({digest(image) for image in (IMAGE, *others)}) == 3
+
+
+def test_the_prompt_file_of_the_page_about_images_shows_one() -> None:
+    page = Path(__file__).parents[3] / "docs" / "images.md"
+    (template,) = re.findall(r"^```text\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    context = PromptContext(observation=observe(), step_idx=0, max_steps=5, history=())
+    prompt = PromptTemplate(template)(context)
+    assert words(user_content(prompt, observe()))[:2] == ["The board: ", "IMAGE"]
+
+
+@pytest.mark.parametrize(("image", "expected"), [(IMAGE, f"[{IMAGE_MARK}]"), (None, "[]")])
+def test_a_prompt_file_has_a_field_for_the_image(image: Any, expected: str) -> None:
+    context = PromptContext(observation=observe(image=image), step_idx=0, max_steps=5, history=())
+    assert PromptTemplate("[{image}]")(context) == expected
 
 
 @pytest.fixture
