@@ -126,6 +126,14 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     credit_check.set_defaults(command=_credit_check)
 
+    ledger = commands.add_parser("ledger", help="what became of every task of a run")
+    ledger_commands = ledger.add_subparsers(required=True, metavar="COMMAND")
+    ledger_check = ledger_commands.add_parser(
+        "check", help="prove that no task was lost or trained on twice"
+    )
+    ledger_check.add_argument("run", type=Path, metavar="RUN", help="folder of the run")
+    ledger_check.set_defaults(command=_ledger_check)
+
     retrieval = commands.add_parser("retrieval", help="a search engine for environment 'search'")
     retrieval_commands = retrieval.add_subparsers(required=True, metavar="COMMAND")
     retrieval_commands.add_parser("serve", help="search passages over HTTP; --help for options")
@@ -210,6 +218,14 @@ def _plan(options: argparse.Namespace, _argv: Sequence[str]) -> int:
     )
     _say(text)
     return 0 if fits else EXIT_CHECK_FAILED
+
+
+def _ledger_check(options: argparse.Namespace, _argv: Sequence[str]) -> int:
+    from megatron_agent.ledger import Ledger, check_ledger, read_ledger
+
+    report = check_ledger(read_ledger(Ledger(options.run).path))
+    _say(report.text)
+    return EXIT_CHECK_FAILED if report.problems else 0
 
 
 def _show(options: argparse.Namespace, _argv: Sequence[str]) -> int:

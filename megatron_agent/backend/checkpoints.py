@@ -52,12 +52,26 @@ class CheckpointKeeper:
         names = [path.name for path in self.root.glob(PREFIX + "*") if path.is_dir()]
         return sorted(int(name[len(PREFIX) :]) for name in names if name[len(PREFIX) :].isdigit())
 
+    @staticmethod
+    def step_of(folder: Path | None) -> int:
+        """Step of a checkpoint's folder; 0 for none.
+
+        Example:
+            >>> CheckpointKeeper.step_of(Path("runs/a/checkpoints/global_step_7"))
+            7
+        """
+        return 0 if folder is None else int(folder.name.removeprefix(PREFIX))
+
     def is_complete(self, step: int) -> bool:
         return (self.folder(step) / COMPLETE).is_file()
 
     def complete_steps(self) -> list[int]:
         """Steps that have a complete checkpoint, in ascending order."""
         return [step for step in self.steps() if self.is_complete(step)]
+
+    def latest_step(self) -> int:
+        """Step of the newest complete checkpoint; 0 when there is none."""
+        return max(self.complete_steps(), default=0)
 
     def latest_complete(self) -> Path | None:
         """Folder of the newest complete checkpoint, or None."""

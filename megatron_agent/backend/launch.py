@@ -21,6 +21,7 @@ from megatron_agent.backend.cpu.prefork.launch import PreforkServer, prefork_ser
 from megatron_agent.backend.cpu.prefork.protocol import PYTHON_VARIABLE, SOCKET_VARIABLE
 from megatron_agent.backend.names import TRAINER_PREFIX
 from megatron_agent.backend.preflight import PLUGIN
+from megatron_agent.backend.run_ledger import check_before_resume
 from megatron_agent.config import split_config
 
 logger = logging.getLogger(__name__)
@@ -39,11 +40,12 @@ def run(config: DictConfig, run_dir: Path) -> int:
         run_dir: folder of the run; exists.
 
     Returns:
-        Exit code: 0 when all steps are done, 128 + signal when stopped on request.
+        Exit code: 0 when all steps are done; stopped on request, that of ``StopSwitch``.
 
     Raises:
         ConfigError: the checkpoint to start from cannot be.
         HookError: the plugin is not registered everywhere, or verl is another version.
+        LedgerError: the run's folder tells of another history than its checkpoints.
         FailureRateError, CreditError: the run could not go on.
     """
     set_environment(config, run_dir)
@@ -51,7 +53,9 @@ def run(config: DictConfig, run_dir: Path) -> int:
     trainer_name = prepare_for_verl(config)
     # Asked again by the trainer; here a mistake costs no start-up.
     trainer = config.trainer
-    CheckpointKeeper.from_config(config).choose(trainer.resume_mode, trainer.resume_from_path)
+    keeper = CheckpointKeeper.from_config(config)
+    chosen = keeper.choose(trainer.resume_mode, trainer.resume_from_path)
+    check_before_resume(run_dir, keeper.step_of(chosen))
     with ExitStack() as stack:
         server = None
         # On a cluster that is there already each node has a server of its own, or none.

@@ -1,7 +1,8 @@
 """Stopping a run from outside: finish the step, write a checkpoint, leave.
 
-The first SIGINT or SIGTERM asks; the trainer looks between two steps. A second signal ends at once,
-as somebody who presses Ctrl-C twice means it. SIGUSR1 asks too: Slurm sends it before a time limit.
+The first SIGINT or SIGTERM asks; the trainer looks between two steps, and while it waits for
+episodes. A second signal ends at once, as somebody who presses Ctrl-C twice means it. SIGUSR1 asks
+too: Slurm sends it before a time limit, and the exit code then says that the run wants to go on.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import time
 from types import FrameType
 
 from megatron_agent.errors import MegatronAgentError
@@ -16,6 +18,9 @@ from megatron_agent.errors import MegatronAgentError
 logger = logging.getLogger(__name__)
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+EXIT_REQUEUE = 85
+"""Exit code after SIGUSR1: the run has written what it needs; please start it again."""
 
 
 class StopRequested(MegatronAgentError, RuntimeError):
@@ -38,6 +43,7 @@ class StopSwitch:
 
     _signal: int | None = None
     _num_signals = 0
+    _asked_at_s = 0.0
 
     @classmethod
     def install(cls) -> None:
@@ -54,8 +60,17 @@ class StopSwitch:
         return cls._signal is not None
 
     @classmethod
+    def requested_since_s(cls) -> float:
+        """Seconds since the first signal; 0 when none came."""
+        return time.monotonic() - cls._asked_at_s if cls.requested() else 0.0
+
+    @classmethod
     def exit_code(cls) -> int:
-        """128 + signal number, the shell's convention; 0 when no signal came."""
+        """:data:`EXIT_REQUEUE` after SIGUSR1, else 128 + signal number, the shell's convention; 0
+        when no signal came.
+        """
+        if cls._signal == signal.SIGUSR1:
+            return EXIT_REQUEUE
         return 0 if cls._signal is None else 128 + cls._signal
 
     @classmethod
@@ -67,7 +82,7 @@ class StopSwitch:
             # Unwinds the stack, so that Ray and what it started end with us.
             logger.warning("Second %s: leaving at once.", signal.Signals(signum).name)
             raise KeyboardInterrupt
-        cls._signal = signum
+        cls._signal, cls._asked_at_s = signum, time.monotonic()
         logger.warning(
             "%s: will stop after this step and write a checkpoint. Send it again to leave at once.",
             signal.Signals(signum).name,

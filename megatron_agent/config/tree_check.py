@@ -34,6 +34,7 @@ OWN_KEYS: Mapping[str, Any] = {
     "cluster.prefork": bool,
     # Seconds between looks for finished episodes; verl has 2.0 in its code.
     "trainer.poll_interval_s": float,
+    "trainer.stop_grace_s": float,
     "trainer.max_rollout_probs_diff": float | None,
     "trainer.max_ckpt_to_keep": int | None,
     # A group of verl's own files, left in the composed configuration by its defaults list.

@@ -332,6 +332,7 @@ def test_our_estimator_spreads_a_rows_credit_over_its_sampled_tokens() -> None:
 
 def test_a_checkpoint_is_not_whole_while_verl_writes_over_it(tmp_path: Path) -> None:
     from megatron_agent.backend.checkpoints import CheckpointKeeper
+    from megatron_agent.backend.run_ledger import RunLedger
     from megatron_agent.backend.trainer import AgentTrainerMixin
 
     keeper = CheckpointKeeper(root=tmp_path)
@@ -347,6 +348,7 @@ def test_a_checkpoint_is_not_whole_while_verl_writes_over_it(tmp_path: Path) -> 
 
     trainer = object.__new__(Trainer)
     trainer.checkpoints, trainer.global_steps = keeper, 3
+    trainer.ledger = RunLedger(tmp_path, mode="sync")
     for _ in range(2):
         trainer._save_checkpoint()
         assert not keeper.is_complete(3)  # not before the step's evaluation and metrics

@@ -13,6 +13,9 @@ from collections.abc import Callable
 import psutil
 import pytest
 
+from megatron_agent.backend.stop import EXIT_REQUEUE
+from megatron_agent.ledger import Ledger, LedgerReport, check_ledger, read_ledger
+
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(2400)]
 
 MakeRun = Callable[..., "TrainingRun"]  # noqa: F821 - see conftest.py
@@ -40,6 +43,34 @@ def test_killed_and_stopped_runs_see_the_same_tasks_in_the_same_order(training_r
     assert [line["step"] for line in broken.metrics()] == [1, 2, 3, 4]
     assert broken.tasks_by_step() == whole.tasks_by_step()
     assert sorted(whole.tasks_by_step()) == [1, 2, 3, 4]
+    for run in (whole, broken):
+        report = _ledger(run)
+        assert report.problems == ()
+        assert (report.last_step, report.num_trained, report.num_open) == (4, 8, 0)
+
+
+def test_a_step_is_set_aside_while_it_is_played(training_run: MakeRun):
+    """Without a checkpoint of its own, so that one is written while the servers generate."""
+    run = training_run(
+        "aside",
+        "trainer.total_training_steps=2",
+        "trainer.save_freq=2",
+        "trainer.stop_grace_s=0",
+        # Long enough for the signal to come before the end.
+        "data.max_response_length=512",
+    )
+    process = run.start()
+    run.wait_for(lambda: _num_admitted(run) == 2, process)
+    process.send_signal(signal.SIGUSR1)
+    assert process.wait(timeout=600) == EXIT_REQUEUE, run.output()[-3000:]
+    assert "The episodes of step 2 are set aside." in run.output()
+    assert _has_checkpoint(run, 1)
+
+    assert run.finish() == 0, run.output()[-3000:]
+    assert [line["step"] for line in run.metrics()] == [1, 2]
+    report = _ledger(run)
+    assert report.problems == ()
+    assert (report.last_step, report.num_trained, report.num_open) == (2, 4, 0)
 
 
 def test_a_finished_run_started_again_ends_at_once(training_run: MakeRun):
@@ -47,6 +78,16 @@ def test_a_finished_run_started_again_ends_at_once(training_run: MakeRun):
     assert run.finish() == 0, run.output()[-3000:]
     assert run.finish() == 0, run.output()[-3000:]
     assert len(run.metrics()) == 1
+
+
+def _ledger(run: object) -> LedgerReport:
+    return check_ledger(read_ledger(Ledger(run.folder).path))  # type: ignore[attr-defined]
+
+
+def _num_admitted(run: object) -> int:
+    """Steps whose tasks have been handed to the rollout."""
+    path = Ledger(run.folder).path  # type: ignore[attr-defined]
+    return path.read_text().count('"kind": "admitted"') if path.exists() else 0
 
 
 def _has_checkpoint(run: object, step: int) -> bool:

@@ -37,6 +37,7 @@ NOT_NEGATIVE: tuple[str, ...] = (
     "actor_rollout_ref.actor.entropy_coeff",
     "actor_rollout_ref.actor.kl_loss_coef",
     "actor_rollout_ref.actor.optim.weight_decay",
+    "trainer.stop_grace_s",
 )
 
 

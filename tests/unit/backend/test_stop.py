@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from megatron_agent.backend.stop import STOP_SIGNALS, StopRequested
+from megatron_agent.backend.stop import EXIT_REQUEUE, STOP_SIGNALS, StopRequested
 
 pytestmark = pytest.mark.unit
 
@@ -45,7 +45,8 @@ time.sleep(0.01)
 say("after", StopSwitch.requested(), StopSwitch.exit_code())
 """
     done = run_program(repo_root, code)
-    assert done.stdout.splitlines() == ["before False 0", f"after True {128 + signum}"]
+    expected = EXIT_REQUEUE if signum == signal.SIGUSR1 else 128 + signum
+    assert done.stdout.splitlines() == ["before False 0", f"after True {expected}"]
     assert done.returncode == 0
     assert f"{signum.name}: will stop after this step" in done.stderr
 

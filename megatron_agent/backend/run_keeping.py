@@ -1,0 +1,234 @@
+"""Keeping a run: stop on request, the prompt ledger, checkpoints that are whole, progress.
+
+What a trainer of ours does besides learning. Laid over verl's trainer as a mix-in, below credit.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from omegaconf import DictConfig, open_dict
+from transfer_queue import KVBatchMeta
+
+from megatron_agent.backend.checkpoints import CheckpointKeeper
+from megatron_agent.backend.evaluation_check import check_evaluation
+from megatron_agent.backend.group_filter import TRAIN_PARTITION
+from megatron_agent.backend.progress import ProgressBackend
+from megatron_agent.backend.run_ledger import RunLedger
+from megatron_agent.backend.stop import StopRequested, StopSwitch
+from megatron_agent.config import AgentSettings
+from megatron_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer as _VerlTrainer
+else:
+    _VerlTrainer = object  # verl's trainer comes in by the classes of trainer.py
+
+logger = logging.getLogger(__name__)
+
+
+def refuse_pickled_code(path: Path) -> None:
+    """Let a file through that holds only tensors and plain values.
+
+    verl reads ``data.pt`` with ``torch.load(weights_only=False)``, which runs whatever code
+    somebody put into it; reading it the safe way first makes sure that there is none.
+
+    Raises:
+        ConfigError: the file asks for code to be run.
+    """
+    if not path.exists():
+        return
+    try:
+        torch.load(path, weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ConfigError(
+            "trainer.resume_from_path",
+            f"must hold a {path.name} of tensors and plain values ({str(error).splitlines()[0]})",
+            str(path),
+            "Do not load a checkpoint that you did not write.",
+        ) from error
+
+
+class RunKeepingMixin(_VerlTrainer):
+    """Everything about a run that must survive its end, over a verl V1 trainer."""
+
+    base_mode: str
+    settings: AgentSettings
+    train_dataloader: Any
+
+    def __init__(self, config: DictConfig) -> None:
+        super().__init__(config)
+        self.checkpoints = CheckpointKeeper.from_config(config)
+        self._unmarked_step: int | None = None
+        self.ledger = RunLedger(Path(str(config.run.dir)), mode=self.base_mode)
+        self._removed_groups_of_step: dict[str, list[Any]] = {}
+        self._data_state_before_step: dict[str, Any] | None = None
+
+    def on_validate_begin(self) -> None:
+        self._add_progress()
+        super().on_validate_begin()
+
+    def on_train_begin(self) -> None:
+        self._add_progress()
+        batch_size = self.config.data.get("gen_batch_size") or self.config.data.train_batch_size
+        self.ledger.begin_attempt(
+            resumed_step=self.global_steps - 1,  # verl has counted the step that comes next
+            tasks_per_epoch=len(self.train_dataloader) * int(batch_size),
+        )
+        super().on_train_begin()
+
+    def _submit_batch_to_rollout(self, batch: Any) -> int:
+        tasks = [str(dict(info)["task_id"]) for info in batch["extra_info"].tolist()]
+        self.ledger.admitted(self.global_steps, [str(uid) for uid in batch["uid"]], tasks)
+        return int(super()._submit_batch_to_rollout(batch))
+
+    def _add_progress(self) -> None:
+        backends = self.logger.logger
+        if "progress" not in backends:
+            backends["progress"] = ProgressBackend.from_config(
+                self.config, resumed_step=self.global_steps, num_steps=self.total_training_steps
+            )
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    def fit(self, agent_loop_manager: Any) -> None:
+        """verl's loop; a checkpoint that was written before an error is kept."""
+        try:
+            super().fit(agent_loop_manager)
+        finally:
+            self._finish_checkpoint()
+
+    def on_step_begin(self) -> None:
+        """Between two steps nothing is in flight: the place to stop."""
+        self._finish_checkpoint()
+        if StopSwitch.requested():
+            self.global_steps -= 1  # verl has counted the step that will not be taken
+            if self.global_steps > 0 and not self.checkpoints.is_complete(self.global_steps):
+                self._save_checkpoint()
+                self._finish_checkpoint()
+            raise StopRequested(self.global_steps)
+        if self.base_mode == "sync":
+            self._data_state_before_step = self.train_dataloader.state_dict()
+        super().on_step_begin()
+
+    def _set_aside_when_asked_to_stop(self, partition_id: str) -> None:
+        """Called while episodes are waited for. Asked to stop, the run waits no longer than
+        ``trainer.stop_grace_s``; what is still being played then is played again later.
+        """
+        if StopSwitch.requested_since_s() <= float(self.config.trainer.stop_grace_s):
+            return
+        if partition_id != TRAIN_PARTITION:
+            logger.warning("The evaluation is set aside: its step will be taken again.")
+            self._unmarked_step = None
+            raise StopRequested(self.checkpoints.latest_step())
+        if getattr(self, "local_trigger_step", 0) > 0:
+            return  # the weights are already half way into the next step
+        logger.warning("The episodes of step %d are set aside.", self.global_steps)
+        if self.base_mode == "sync":
+            self.ledger.set_aside(self.global_steps)
+        self.global_steps -= 1
+        if self.global_steps > 0 and not self.checkpoints.is_complete(self.global_steps):
+            if self.base_mode != "separate_async":
+                # The servers make room for the actor, as they do before an update.
+                self.checkpoint_manager.abort_replicas()
+                self.checkpoint_manager.sleep_replicas()
+            with self._data_order_before_step():
+                self._save_checkpoint()
+            self._finish_checkpoint()
+        raise StopRequested(self.global_steps)
+
+    @contextmanager
+    def _data_order_before_step(self) -> Iterator[None]:
+        """Let the checkpoint forget the tasks of the step that was set aside. Asynchronous modes
+        keep them: there the tasks are in TransferQueue, which is in the checkpoint.
+        """
+        if self._data_state_before_step is None:
+            yield
+            return
+        dataloader, state = self.train_dataloader, self._data_state_before_step
+        self.train_dataloader = SimpleNamespace(state_dict=lambda: state)
+        try:
+            yield
+        finally:
+            self.train_dataloader = dataloader
+
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> KVBatchMeta:
+        batch = super().step(metrics, timing_raw)
+        real = [
+            key.rsplit("_", 2)[0]
+            for key, tag in zip(batch.keys, batch.tags, strict=True)
+            if not tag.get("is_padding", False)
+        ]
+        removed, self._removed_groups_of_step = self._removed_groups_of_step, {}
+        self.ledger.trained(self.global_steps, list(dict.fromkeys(real)), list(removed))
+        return batch
+
+    def _note_evicted(self, groups: set[str]) -> None:
+        self.ledger.evicted(self.global_steps, sorted(groups))
+
+    def _val_metrics_update(
+        self,
+        data_sources: Any,
+        sample_uids: Any,
+        reward_extra_infos_dict: dict[str, list[Any]],
+        *args: Any,
+        expected_acc_counts: dict[Any, int] | None = None,
+        **kwargs: Any,
+    ) -> dict[str, float]:
+        """An evaluation's averages, once it is known that every session is in them."""
+        check_evaluation(
+            reward_extra_infos_dict,
+            num_expected=sum((expected_acc_counts or {}).values()),
+            max_rate=self.settings.env.max_failure_rate,
+        )
+        averages: dict[str, float] = super()._val_metrics_update(
+            data_sources,
+            sample_uids,
+            reward_extra_infos_dict,
+            *args,
+            expected_acc_counts=expected_acc_counts,
+            **kwargs,
+        )
+        return averages
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def _save_checkpoint(self) -> None:
+        """verl's checkpoint, without the mark that makes it one.
+
+        verl saves, evaluates, and writes the step's metrics, in this order. The mark comes after
+        all three (:meth:`_finish_checkpoint`), so that a kill in between loses no evaluation and
+        no line of metrics: the step is taken again.
+        """
+        self.checkpoints.begin(self.global_steps)
+        super()._save_checkpoint()
+        self.ledger.checkpoint(self.global_steps)
+        self._unmarked_step = self.global_steps
+
+    def _finish_checkpoint(self) -> None:
+        """Mark the checkpoint that was written last, and remove the oldest beyond the limit."""
+        if self._unmarked_step is not None:
+            self.checkpoints.mark_complete(self._unmarked_step)
+            self._unmarked_step = None
+            self.checkpoints.prune()
+
+    def _load_checkpoint(self) -> None:
+        """Resume from the newest complete checkpoint, whatever verl's tracker file says."""
+        trainer = self.config.trainer
+        chosen = self.checkpoints.choose(trainer.resume_mode, trainer.resume_from_path)
+        with open_dict(self.config):
+            trainer.resume_mode = "disable" if chosen is None else "resume_path"
+            trainer.resume_from_path = None if chosen is None else str(chosen)
+        if chosen is not None:
+            refuse_pickled_code(chosen / "data.pt")
+        super()._load_checkpoint()
+        if self.global_steps > 0 and not trainer.get("val_only", False):
+            with open_dict(self.config):
+                trainer.val_before_train = False  # the run has done that where it began

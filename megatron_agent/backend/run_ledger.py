@@ -1,0 +1,143 @@
+"""What the trainer tells the prompt ledger, in the trainer's own terms."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from megatron_agent.ledger import (
+    Admitted,
+    Attempt,
+    Checkpoint,
+    Event,
+    Evicted,
+    GroupOutcome,
+    Ledger,
+    LedgerError,
+    SetAside,
+    Trained,
+    check_ledger,
+    effective_events,
+    read_ledger,
+)
+
+logger = logging.getLogger(__name__)
+
+Row = Mapping[str, Any]
+
+
+class RunLedger:
+    """The ledger of the run that this process trains.
+
+    Args:
+        run_dir: the run's folder.
+        mode: ``trainer.v1.trainer_mode``.
+    """
+
+    def __init__(self, run_dir: Path, *, mode: str) -> None:
+        self._ledger = Ledger(run_dir)
+        self._mode = mode
+        self._task_of: dict[str, str] = {}
+        self._outcomes: dict[str, GroupOutcome] = {}
+
+    def begin_attempt(self, *, resumed_step: int, tasks_per_epoch: int) -> None:
+        """An attempt trains from here on."""
+        before = _events(self._ledger.path)
+        attempt = Attempt(
+            attempt=1 + sum(isinstance(event, Attempt) for event in before),
+            resumed_step=resumed_step,
+            mode=self._mode,
+            tasks_per_epoch=tasks_per_epoch,
+        )
+        # Groups that an asynchronous mode had in flight go on under their old ids.
+        for event in effective_events([*before, attempt]):
+            if isinstance(event, Admitted):
+                self._task_of.update(event.groups)
+        self._ledger.append(attempt)
+
+    def admitted(self, step: int, groups: Iterable[str], tasks: Iterable[str]) -> None:
+        """Groups that were handed to the rollout, in data order."""
+        pairs = dict(zip(groups, tasks, strict=True))
+        self._task_of.update(pairs)
+        self._ledger.append(Admitted(step=step, groups=pairs))
+
+    def note_rows(self, keys: Sequence[str], rows: Sequence[Row]) -> None:
+        """Rows of groups that were played; what became of the groups is read off them."""
+        sessions: dict[str, dict[str, Row]] = defaultdict(dict)
+        for key, row in zip(keys, rows, strict=True):
+            group, session, _ = key.rsplit("_", 2)
+            sessions[group].setdefault(session, row)
+        for group, row_of in sessions.items():
+            played = list(row_of.values())
+            self._outcomes[group] = GroupOutcome(
+                group=group,
+                task_id=self._task_of.get(group, ""),
+                return_mean=float(np.mean([float(row["episode_return"]) for row in played])),
+                num_success=sum(bool(row["success"]) for row in played),
+                num_failed=sum(bool(row["failed"]) for row in played),
+            )
+
+    def trained(self, step: int, groups: Sequence[str], removed: Sequence[str] = ()) -> None:
+        """The update of a step is done."""
+
+        def outcomes(uids: Sequence[str]) -> tuple[GroupOutcome, ...]:
+            return tuple(
+                self._outcomes.pop(uid) if uid in self._outcomes else self._unknown(uid)
+                for uid in uids
+            )
+
+        self._ledger.append(Trained(step=step, groups=outcomes(groups), removed=outcomes(removed)))
+
+    def evicted(self, step: int, groups: Sequence[str]) -> None:
+        """Groups that will not be trained on and are not in ``removed`` of any step."""
+        self._ledger.append(Evicted(step=step, groups=tuple(sorted(groups))))
+
+    def set_aside(self, step: int) -> None:
+        """The tasks of a step go back to the data loader."""
+        self._ledger.append(SetAside(step=step))
+
+    def checkpoint(self, step: int) -> None:
+        """Everything up to here is in the checkpoint of ``step``."""
+        self._ledger.append(Checkpoint(step=step))
+
+    def _unknown(self, uid: str) -> GroupOutcome:
+        """Of a method that is verl's own, whose rows are not read here."""
+        return GroupOutcome(
+            group=uid,
+            task_id=self._task_of.get(uid, ""),
+            return_mean=None,
+            num_success=0,
+            num_failed=0,
+        )
+
+
+def check_before_resume(run_dir: Path, resumed_step: int) -> None:
+    """Refuse to go on from a history that is broken, before anything heavy starts.
+
+    Args:
+        run_dir: the run's folder. Without a ledger in it there is nothing to check.
+        resumed_step: step of the checkpoint that was chosen; 0 for none.
+
+    Raises:
+        LedgerError: with what is wrong.
+    """
+    path = Ledger(run_dir).path
+    events = _events(path)
+    if not events:
+        return
+    start = Attempt(attempt=0, resumed_step=resumed_step, mode="", tasks_per_epoch=0)
+    problems = check_ledger([*events, start]).problems
+    if problems:
+        raise LedgerError(
+            f"{path} must tell one history of the run, got: {'; '.join(problems)}. Go on from "
+            "another copy of the folder; or move the ledger away, and what it proved is lost."
+        )
+
+
+def _events(path: Path) -> list[Event]:
+    return read_ledger(path) if path.is_file() else []

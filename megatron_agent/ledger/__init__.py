@@ -1,0 +1,32 @@
+"""Prompt ledger: which task was admitted, trained on and checkpointed when, over all attempts."""
+
+from megatron_agent.ledger.book import Ledger, read_ledger
+from megatron_agent.ledger.check import LedgerReport, check_ledger, effective_events
+from megatron_agent.ledger.events import (
+    Admitted,
+    Attempt,
+    Checkpoint,
+    Event,
+    Evicted,
+    GroupOutcome,
+    LedgerError,
+    SetAside,
+    Trained,
+)
+
+__all__ = [
+    "Admitted",
+    "Attempt",
+    "Checkpoint",
+    "Event",
+    "Evicted",
+    "GroupOutcome",
+    "Ledger",
+    "LedgerError",
+    "LedgerReport",
+    "SetAside",
+    "Trained",
+    "check_ledger",
+    "effective_events",
+    "read_ledger",
+]
