@@ -49,10 +49,10 @@ def java_packages(jar: Path) -> Any:
         EnvDataError: no Java.
         RuntimeError: it does not start.
     """
-    gateway, process = _RUNNING.get(jar, (None, None))
-    if process is None or process.poll() is not None:
-        gateway, process = _RUNNING[jar] = _launch(jar)
-    return gateway.jvm
+    running = _RUNNING.get(jar)
+    if running is None or running[1].poll() is not None:
+        running = _RUNNING[jar] = _launch(jar)
+    return running[0].jvm
 
 
 def _launch(jar: Path) -> tuple[Any, subprocess.Popen[bytes]]:

@@ -42,6 +42,7 @@ _BUILT_IN: Mapping[str, str] = {
     "frozenlake": "envs.frozenlake:SPEC",
     "openenv": "envs.openenv:SPEC",
     "taxi": "envs.taxi:SPEC",
+    "textworld": "envs.textworld.spec:SPEC",
     "textworld_express": "envs.textworld_express.spec:SPEC",
     "sokoban": "envs.sokoban:SPEC",
     "webshop": "envs.webshop:SPEC",

@@ -45,6 +45,7 @@ EXTRAS = {
         "fast_downward",
         ("tests/contract/test_textworld_patches.py", "tests/unit/envs/alfworld/test_env.py"),
     ),
+    "textworld": Extra("textworld", ("tests/unit/envs/textworld/test_textworld_env.py",)),
     "textworld-express": Extra(
         "textworld_express",
         ("tests/unit/envs/textworld_express/test_textworld_express_env.py",),
@@ -106,3 +107,21 @@ def openenv_url() -> Iterator[str]:
         assert server.stdout is not None
         yield server.stdout.readline().strip()
         server.stdin.close()
+
+
+@pytest.fixture(scope="session")
+def textworld_games(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data folder with easy generated games, two for training and two to evaluate."""
+    folder = tmp_path_factory.mktemp("textworld")
+    program = [sys.executable, "-m", "envs.textworld.generate", f"--out={folder}"]
+    flags = [
+        "--level=1",
+        "--jobs=2",
+        "--train=1",
+        "--eval=1",
+        "--kinds",
+        "treasure_hunter",
+        "cooking",
+    ]
+    subprocess.run([*program, *flags], cwd=REPO_ROOT, check=True, capture_output=True)
+    return folder

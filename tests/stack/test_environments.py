@@ -20,7 +20,11 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 MakeRun = Callable[..., "TrainingRun"]  # noqa: F821 - see conftest.py
 
 REPO_ROOT = Path(__file__).resolve().parents[2]
-NEEDS = {"alfworld": "fast_downward", "textworld_express": "textworld_express"}
+NEEDS = {
+    "alfworld": "fast_downward",
+    "textworld": "textworld",
+    "textworld_express": "textworld_express",
+}
 """Environments of an extra with a lock file of its own, and a module of it."""
 
 
@@ -32,13 +36,16 @@ def installed_names() -> list[str]:
     ]
 
 
-def tasks_of(names: list[str], *, alfworld: Path, data: Path, openenv_url: str) -> list[EnvTask]:
+def tasks_of(
+    names: list[str], *, alfworld: Path, data: Path, openenv_url: str, textworld: Path | None
+) -> list[EnvTask]:
     games = [{"game": game} for game in ("number_line", "ez_points", "points24", "blackjack")]
     options = {
         "cards": games,
         "alfworld": [{"data_dir": str(alfworld)}],
         "openenv": [{"url": f"{openenv_url}/hunt", "text_field": "text"}],
         "search": [{"data_dir": str(data)}],
+        "textworld": [{"data_dir": str(textworld)}],
         "webshop": [{"data_dir": str(data)}],
     }
     return [
@@ -61,11 +68,23 @@ def alfworld(shared_data: Path, tmp_path: Path) -> Path:
 
 
 def test_every_environment_gives_rows_that_are_trained_on(
-    training_run: MakeRun, tmp_path: Path, shared_data: Path, alfworld: Path, openenv_url: str
+    training_run: MakeRun,
+    tmp_path: Path,
+    shared_data: Path,
+    alfworld: Path,
+    openenv_url: str,
+    request: pytest.FixtureRequest,
 ) -> None:
     names = installed_names()
+    textworld = request.getfixturevalue("textworld_games") if "textworld" in names else None
     tasks = [
-        *tasks_of(names, alfworld=alfworld, data=shared_data, openenv_url=openenv_url),
+        *tasks_of(
+            names,
+            alfworld=alfworld,
+            data=shared_data,
+            openenv_url=openenv_url,
+            textworld=textworld,
+        ),
         *generate_tasks("gym:Taxi-v4", 1, 0),
     ]
     write_tasks(tmp_path / "train.parquet", tasks)

@@ -16,7 +16,11 @@ from megatron_agent.config.overrides import CONFIGS_DIR, GROUPS, group_options
 
 pytestmark = pytest.mark.unit
 
-MODULES_OF_EXTRAS = {"alfworld": "fast_downward", "textworld_express": "textworld_express"}
+MODULES_OF_EXTRAS = {
+    "alfworld": "fast_downward",
+    "textworld": "textworld",
+    "textworld_express": "textworld_express",
+}
 CHOICES = [(group, name) for group in GROUPS for name in group_options(group)]
 
 
@@ -46,6 +50,10 @@ def test_every_file_of_a_group_is_fine(
         game.parent.mkdir(parents=True)
         game.touch()
         monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
+    elif group == "env" and name == "textworld":
+        (tmp_path / "textworld" / "train").mkdir(parents=True)
+        (tmp_path / "textworld" / "train" / "cooking-0.z8").touch()
+        monkeypatch.setenv("MEGATRON_AGENT_DATA", str(tmp_path))
     elif group == "env" and name == "openenv":
         url = request.getfixturevalue("openenv_url")
         monkeypatch.setenv("MEGATRON_AGENT_OPENENV_URL", f"{url}/hunt")

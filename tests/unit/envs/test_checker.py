@@ -25,7 +25,7 @@ from envs.registry import EnvSpec, env_names, load_env
 
 pytestmark = pytest.mark.unit
 
-OF_AN_EXTRA = ("alfworld", "textworld_express")
+OF_AN_EXTRA = ("alfworld", "textworld", "textworld_express")
 """Each is checked in a folder of its own, where its extra is installed (tests/conftest.py)."""
 OPTIONS = {"size": 4, "is_slippery": False, "p": 0.8}
 
