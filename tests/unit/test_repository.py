@@ -31,6 +31,7 @@ LIGHT_MODULES = (
     "megatron_agent.rollout",
     "megatron_agent.credit",
     "megatron_agent.plan",
+    "megatron_agent.ledger",
     "envs",
 )
 # Room -> top-level packages (or packages of ours) that its files must not import, not even lazily.
@@ -39,6 +40,7 @@ FORBIDDEN_IMPORTS = {
     "megatron_agent/rollout": HEAVY,
     "megatron_agent/credit": HEAVY - {"torch"},
     "megatron_agent/plan": {"verl", "ray"},
+    "megatron_agent/ledger": HEAVY,
     "megatron_agent/checkpoint": {"verl", "ray", "sglang"},
 }
 
