@@ -40,7 +40,7 @@ import psutil
 from envs.base import Observation, StepOutcome
 from envs.registry import load_env
 from megatron_agent.rollout.env_pool import EnvPool
-from megatron_agent.tasks import EnvTask
+from megatron_agent.tasks import EnvTask, draw_tasks
 
 MARK = "MEGATRON_AGENT_ENVS_BENCHMARK"
 DESIGNS = ("bare", "pool", "ray", "threads")
@@ -173,7 +173,8 @@ def measure_apart(design: str, num_envs: int) -> dict[str, float]:
     done = subprocess.run(
         command, env=os.environ | {MARK: mark}, stdout=subprocess.PIPE, text=True, check=True
     )
-    numbers: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("{"))
+    numbers: dict[str, float] = json.loads(line)  # Ray has things to say on stdout, too
     return numbers
 
 
@@ -311,24 +312,33 @@ async def play_pool(task: EnvTask, num_envs: int, num_rounds: int, num_workers: 
     await pool.close()
 
 
-def latencies(task: EnvTask, num_resets: int = 100) -> dict[str, list[float]]:
-    """Quantiles of the seconds that a bare environment takes."""
-    player = Player(task, 0)
+def latencies(task: EnvTask, num_tasks: int = 40) -> dict[str, list[float]]:
+    """Quantiles of the CPU seconds that bare environments take, on tasks of the training split.
+
+    CPU time is the latency of an environment that computes and never waits, on a machine that does
+    nothing else.
+    """
     reset_s, step_s = [], []
-    for _ in range(num_resets):
-        reset_s.append(timed(player.restart)[1])
+    tasks = draw_tasks(task.env, "train", num_tasks + 1, task.seed, task.options)
+    Player(tasks[0], 0)  # libraries are loaded once
+    for drawn in tasks[1:]:
+        started_s = time.process_time()
+        player = Player(drawn, 0)
+        reset_s.append(time.process_time() - started_s)
         for _ in range(20):
-            goes_on, seconds = timed(player.play_step)
+            started_s = time.process_time()
+            goes_on = player.play_step()
             if not goes_on:
                 break
-            step_s.append(seconds)
+            step_s.append(time.process_time() - started_s)
     return {"reset_s": quantiles(reset_s), "step_s": quantiles(step_s)}
 
 
 def quantiles(values: Sequence[float]) -> list[float]:
     """At `QUANTILES` percent."""
     ordered = sorted(values)
-    return [ordered[round(percent / 100 * (len(ordered) - 1))] for percent in QUANTILES]
+    chosen = (ordered[round(percent / 100 * (len(ordered) - 1))] for percent in QUANTILES)
+    return [float(f"{value:.2g}") for value in chosen]
 
 
 if __name__ == "__main__":
