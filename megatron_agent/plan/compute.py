@@ -70,7 +70,7 @@ def layer_seconds(job: Job, num_tokens: int, efficiency: Efficiency) -> LayerSec
     comm += _context_comm_s(job, num_tokens, efficiency)
     forward = matmul + attention + memory + comm
     # Sequence parallelism gathers the inputs once more for the weights' gradients.
-    backward = 2 * matmul + 2.5 * attention + 2 * memory + 1.5 * comm
+    backward = _gradients(job) * matmul + 2.5 * attention + 2 * memory + 1.5 * comm
     return LayerSeconds(forward=forward, backward=backward)
 
 
@@ -80,10 +80,12 @@ def output_seconds(job: Job, num_tokens: int, efficiency: Efficiency) -> LayerSe
     flops = 2.0 * num_tokens * job.shape.hidden_size * columns
     product = flops / (sustained_flops(job) * efficiency.matmul)
     if job.training.fused_kernels:
-        return LayerSeconds(forward=product, backward=3 * product)  # the logits once more
+        # The logits are computed once more.
+        return LayerSeconds(forward=product, backward=(1 + _gradients(job)) * product)
     # Softmax, division by the temperature and gradients go over float32 logits about six times.
     passes = 6 * 4 * num_tokens * columns / (job.cluster.gpu.memory_gb_s * GIGA * efficiency.hbm)
-    return LayerSeconds(forward=product + passes / 2, backward=2 * product + passes / 2)
+    backward = _gradients(job) * product + passes / 2
+    return LayerSeconds(forward=product + passes / 2, backward=backward)
 
 
 def sustained_flops(job: Job) -> float:
@@ -100,6 +102,11 @@ def group_gb_s(job: Job, stride: int, num_ranks: int, efficiency: Efficiency) ->
     if stride * num_ranks <= job.cluster.gpus_per_node:
         return job.cluster.gpu.nvlink_gb_s * GIGA * efficiency.nvlink
     return job.cluster.network_gb_s * GIGA * efficiency.network
+
+
+def _gradients(job: Job) -> int:
+    """Products of a backward pass for each of the forward pass: inputs, and weights if trained."""
+    return 1 if job.training.lora_rank else 2
 
 
 def _matmul_s(job: Job, num_tokens: int, efficiency: Efficiency) -> float:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from megatron_agent.plan import activations
-from megatron_agent.plan.params import RankParams, count_adapters, count_model, count_rank
-from megatron_agent.plan.records import GIB, Job, Training
+from megatron_agent.plan.ownership import StageMemory
+from megatron_agent.plan.params import count_model
+from megatron_agent.plan.records import GIB, Job
 
 HOST_SHARE = 0.85
 """Of a node's memory; the rest is for Ray's object store, environments and the system."""
-BF16 = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +50,7 @@ def plan_memory(job: Job, num_micro_batches: int) -> MemoryPlan:
     """
     # The first stage has the embedding and most in flight, the last one the logits: between them
     # lies nothing fuller.
-    stages = [_StageMemory.of(job, stage) for stage in sorted({0, job.layout.pipeline - 1})]
+    stages = [StageMemory.of(job, stage) for stage in sorted({0, job.layout.pipeline - 1})]
     static, kv_bytes = _server_bytes(job, max(stages, key=lambda stage: stage.at_server_start))
     server = {"server weights": static - kv_bytes, "KV cache": max(kv_bytes, 0.0)}
     stays = not (job.rollout.frees_memory or job.rollout.separate_gpus)
@@ -97,74 +97,7 @@ def memory_problems(job: Job, plan: MemoryPlan) -> Iterator[str]:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _StageMemory:
-    """What the trainer owns on a rank of one stage."""
-
-    stage: int
-    params: RankParams
-    weights: float
-    gradients: float
-    optimizer: float
-    reference: float
-    critic: float
-    training: Training
-
-    @classmethod
-    def of(cls, job: Job, stage: int) -> _StageMemory:
-        training, layout = job.training, job.layout
-        params = count_rank(job.shape, layout, stage)
-        trained = params
-        extra = 0
-        if training.lora_rank:
-            extra = count_adapters(job.shape, layout, training.lora_rank)
-            trained = RankParams(dense=extra, expert=0)
-        optimizer = training.optimizer_bytes * (
-            trained.dense / layout.optimizer_shards
-            + trained.expert / layout.expert_optimizer_shards
-        )
-        weights = float(BF16 * (params.total + extra))
-        gradients = float(training.grad_bytes * trained.total)
-        own = weights + gradients + optimizer
-        return cls(
-            stage=stage,
-            params=params,
-            weights=weights,
-            gradients=gradients,
-            optimizer=optimizer,
-            # With adapters the reference is the model without them.
-            reference=weights if training.has_reference and not training.lora_rank else 0.0,
-            critic=own if training.has_critic else 0.0,
-            training=training,
-        )
-
-    @property
-    def resident(self) -> dict[str, float]:
-        """Never leaves the GPU."""
-        training, parts = self.training, dict[str, float]()
-        if not training.param_offload:
-            parts |= {"weights": self.weights, "gradients": self.gradients}
-        if not training.reference_offload:
-            parts["reference weights"] = self.reference
-        if not training.optimizer_offload:
-            parts["optimizer"] = self.optimizer
-        if not (training.param_offload and training.optimizer_offload):
-            parts["critic"] = self.critic
-        return {name: size for name, size in parts.items() if size}
-
-    @property
-    def at_server_start(self) -> float:
-        """Resident when the servers measure free memory: Adam's moments do not exist yet."""
-        resident = self.resident
-        return sum(resident.values()) - resident.get("optimizer", 0.0) * 2 / 3
-
-    @property
-    def active(self) -> dict[str, float]:
-        """On the GPU in every phase of the trainer."""
-        return {**self.resident, "weights": self.weights}
-
-
-def _update(job: Job, stage: _StageMemory, num_micro_batches: int) -> PhaseMemory:
+def _update(job: Job, stage: StageMemory, num_micro_batches: int) -> PhaseMemory:
     training = job.training
     parts = stage.active
     parts["gradients"] = stage.gradients
@@ -180,7 +113,7 @@ def _update(job: Job, stage: _StageMemory, num_micro_batches: int) -> PhaseMemor
     return PhaseMemory(phase="update", parts={**parts, **_trainer_overheads(job)})
 
 
-def _log_prob(job: Job, stage: _StageMemory) -> PhaseMemory:
+def _log_prob(job: Job, stage: StageMemory) -> PhaseMemory:
     """Log-probabilities of the sampled tokens, with entropy as verl computes it there."""
     parts = stage.active
     if stage.reference:
@@ -194,7 +127,7 @@ def _log_prob(job: Job, stage: _StageMemory) -> PhaseMemory:
     return PhaseMemory(phase="log-prob", parts={**parts, **_trainer_overheads(job)})
 
 
-def _sync(job: Job, stage: _StageMemory) -> PhaseMemory:
+def _sync(job: Job, stage: StageMemory) -> PhaseMemory:
     """Weights of both sides at once, and two buckets: one being filled, one being read."""
     parts = stage.active
     if not job.rollout.separate_gpus:
@@ -203,7 +136,7 @@ def _sync(job: Job, stage: _StageMemory) -> PhaseMemory:
     return PhaseMemory(phase="sync", parts={**parts, **_trainer_overheads(job)})
 
 
-def _rollout(job: Job, stage: _StageMemory, server: Mapping[str, float]) -> PhaseMemory:
+def _rollout(job: Job, stage: StageMemory, server: Mapping[str, float]) -> PhaseMemory:
     overheads = job.overheads
     awake = _server_overhead(job) + overheads.server_awake
     if job.rollout.separate_gpus:
@@ -214,7 +147,7 @@ def _rollout(job: Job, stage: _StageMemory, server: Mapping[str, float]) -> Phas
     )
 
 
-def _server_bytes(job: Job, stage: _StageMemory) -> tuple[float, float]:
+def _server_bytes(job: Job, stage: StageMemory) -> tuple[float, float]:
     """Weights and KV cache of a server on each of its GPUs, and the KV cache alone."""
     free = job.cluster.gpu.memory_gib * GIB - job.overheads.server_asleep
     if not job.rollout.separate_gpus:
@@ -239,7 +172,7 @@ def _trainer_overheads(job: Job) -> dict[str, float]:
     return {"overheads": job.overheads.trainer + _server_overhead(job)}
 
 
-def _host_bytes(job: Job, stages: list[_StageMemory]) -> float:
+def _host_bytes(job: Job, stages: list[StageMemory]) -> float:
     per_gpu = 0.0
     stage = max(stages, key=lambda stage: stage.weights)
     if job.training.param_offload:

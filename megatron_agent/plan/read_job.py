@@ -28,6 +28,7 @@ from megatron_agent.plan.shapes import SHAPE_KEY, ModelShape, read_shape, shippe
 
 MODEL_PATH_KEY = "actor_rollout_ref.model.path"
 ROLLOUT_KEY = "actor_rollout_ref.rollout"
+LORA_KEY = "actor_rollout_ref.model.lora.rank"
 OPTIMIZER_KEY = "actor_rollout_ref.actor.optim"
 TRANSFORMER_KEY = f"{MEGATRON_KEY}.override_transformer_config"
 HALF_NAMES = ("bf16", "bfloat16")
@@ -69,6 +70,9 @@ def read_job(values: ConfigValues, findings: Findings) -> Job | None:
     layout, training = _layout(values, numbers), _training(values, numbers)
     rollout = _rollout(values, numbers)
     workload = _workload(numbers, plan) if plan is not None else None
+    if shape is not None and shape.num_experts and training.lora_rank:
+        rule = "must be 0 to be planned for a mixture of experts"
+        findings.problem(LORA_KEY, rule, training.lora_rank, "Plan it without adapters.")
     if len(findings.problems) > num_problems:
         return None
     assert plan is not None and hardware is not None and shape is not None and workload is not None
@@ -178,7 +182,7 @@ def _training(values: ConfigValues, numbers: _Numbers) -> Training:
         has_critic=values.flag("critic.enable"),
         grad_bytes=state_bytes("main_grads_dtype"),
         optimizer_bytes=4 + state_bytes("exp_avg_dtype") + state_bytes("exp_avg_sq_dtype"),
-        lora_rank=max(values.integer("actor_rollout_ref.model.lora.rank") or 0, 0),
+        lora_rank=max(values.integer(LORA_KEY) or 0, 0),
     )
 
 

@@ -98,6 +98,10 @@ def test_a_search_as_json(capsys: pytest.CaptureFixture[str]) -> None:
             r"rollout.tensor_model_parallel_size must be a layout .*\(rollout TP8 does not divide",
         ),
         (
+            ["experiment=alfworld_30b_a3b", "actor_rollout_ref.model.lora.rank=8"],
+            r"lora.rank must be 0 to be planned for a mixture of experts, got 8",
+        ),
+        (
             ["experiment=webshop_7b", "actor_rollout_ref.rollout.max_num_seqs=null"],
             None,
         ),

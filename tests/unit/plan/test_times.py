@@ -54,6 +54,11 @@ def test_recompute_costs_a_forward_pass(make_job: MakeJob) -> None:
     assert again / plain == pytest.approx(4 / 3, rel=0.03)  # the output layer is not done again
 
 
+def test_adapters_save_the_gradients_of_weights(make_job: MakeJob) -> None:
+    plain, adapted = (update_time(make_job(lora_rank=n), PERFECT).total_s for n in (0, 16))
+    assert adapted / plain == pytest.approx(2 / 3, rel=0.03)
+
+
 def test_log_probabilities_cost_a_third_of_the_update(make_job: MakeJob) -> None:
     job = make_job(row_spread=0.0)
     ratio = log_prob_time(job, PERFECT) / update_time(job, PERFECT).total_s
