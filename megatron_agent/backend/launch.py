@@ -17,7 +17,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from megatron_agent.backend.checkpoints import CheckpointKeeper
 from megatron_agent.backend.cpu.environment import set_cpu_environment
-from megatron_agent.backend.cpu.prefork.launch import PreforkServer, prefork_server
+from megatron_agent.backend.cpu.prefork.launch import (
+    PreforkServer,
+    prefork_server,
+    wait_for_server,
+)
 from megatron_agent.backend.cpu.prefork.protocol import PYTHON_VARIABLE, SOCKET_VARIABLE
 from megatron_agent.backend.names import TRAINER_PREFIX
 from megatron_agent.backend.preflight import PLUGIN
@@ -161,6 +165,7 @@ def start_ray(config: DictConfig, server: PreforkServer | None = None) -> None:
         server.wait_ready()
     elif joins_cluster(config) and PYTHON_VARIABLE in os.environ:
         runtime_env["py_executable"] = os.environ[PYTHON_VARIABLE]
+        wait_for_server(Path(os.environ[SOCKET_VARIABLE]))
         for name in (PYTHON_VARIABLE, SOCKET_VARIABLE):
             runtime_env["env_vars"][name] = os.environ[name]
     init_kwargs.setdefault("log_to_driver", False)

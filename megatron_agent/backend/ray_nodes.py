@@ -12,6 +12,7 @@ for every CPU before there is anything to do.
 from __future__ import annotations
 
 import argparse
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -113,7 +114,14 @@ def missing_nodes(expected: Sequence[str], nodes: Nodes, num_gpus: float) -> lis
 
 
 def living_nodes(address: str) -> Nodes:
-    """Ask the control service at ``address``; a contract test watches the calls below."""
+    """Ask the control service at ``address``; a contract test watches the calls below.
+
+    Raises:
+        OSError: nobody listens there yet. Ray's client would try by itself for a minute, and fill
+            the log.
+    """
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host, int(port)), timeout=CALL_TIMEOUT_S).close()
     from ray._raylet import GcsClient  # type: ignore[attr-defined]
     from ray.core.generated.gcs_pb2 import GcsNodeInfo
 

@@ -29,7 +29,7 @@ class SlurmSettings:
     """Seconds before the time limit at which the job is told to stop: longer than the slowest
     step and a checkpoint take together."""
     gpus_per_node: int | None = ruled(at_least=1)
-    """GPUs to ask for on a node; null where there are none."""
+    """GPUs to ask for on a node; null: ``trainer.n_gpus_per_node``, and none on a CPU."""
     cpus_per_node: int | None = ruled(at_least=1)
     exclusive: bool
     """Whether the job has its nodes for itself."""

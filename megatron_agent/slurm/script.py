@@ -64,13 +64,16 @@ def render_script(config: DictConfig, request: JobRequest) -> str:
 def sbatch_options(config: DictConfig, settings: SlurmSettings, request: JobRequest) -> list[str]:
     """Options for the head of the file, in a fixed order."""
     logs = request.root / settings.logs
+    gpus_per_node = settings.gpus_per_node
+    if gpus_per_node is None and str(config.trainer.device) != "cpu":
+        gpus_per_node = config.trainer.n_gpus_per_node
     chosen = {
         # One job of a name at a time, with `--dependency=singleton`: the run's folder.
         "job-name": str(config.run.name),
         "nodes": request.num_nodes,
         "ntasks-per-node": 1,
         "cpus-per-task": settings.cpus_per_node,
-        "gpus-per-node": settings.gpus_per_node,
+        "gpus-per-node": gpus_per_node,
         "partition": settings.partition,
         "account": settings.account,
         "qos": settings.qos,

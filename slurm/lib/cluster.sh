@@ -73,8 +73,9 @@ await() {
     local pid=$1 pause_s=${2:-${MA_WATCH_PAUSE_S:-1}}
     while kill -0 "$pid" 2>/dev/null; do
         check_steps
-        # Not `wait`: a trap that interrupts it inside a function confuses bash 5.2.
-        sleep "$pause_s"
+        # Not `wait`: a trap that interrupts it inside a function confuses bash 5.2. A signal to the
+        # whole job ends the sleep too.
+        sleep "$pause_s" || true
     done
     wait "$pid"
 }

@@ -110,6 +110,11 @@ signal_driver() {
 on_signal() {
     SIGNALS=$((SIGNALS + 1))
     if [[ -n $DRIVER ]]; then
+        # Slurm's own end of a job reaches every process of it; the driver would take it for two.
+        if [[ $1 == TERM ]] && ! job_is_running; then
+            say "SIGTERM: Slurm ends the job ($JOB_STATE) and has told the driver itself"
+            return
+        fi
         say "SIG$1: passed on to the driver$( ((SIGNALS > 1)) && echo ' again: it leaves at once')"
         signal_driver "$1"
         return

@@ -104,11 +104,15 @@ run_ray() {
         --num-gpus="${MA_NUM_GPUS:-${SLURM_GPUS_ON_NODE:-0}}"
     )
     [[ -z $MA_OBJECT_STORE_BYTES ]] || options+=(--object-store-memory="$MA_OBJECT_STORE_BYTES")
-    start_prefork_server
     before=$(log_size)
-    ray start "${options[@]}" "$@" --block {PREFORK_INPUT}>&- &
+    ray start "${options[@]}" "$@" --block &
     pid=$!
-    while kill -0 "$pid" 2>/dev/null; do sleep 0.3; done
+    while kill -0 "$pid" 2>/dev/null; do
+        if [[ $MA_PREFORK == true && -z $PREFORK_INPUT ]] && has_started "$before"; then
+            start_prefork_server
+        fi
+        sleep 0.3 || true
+    done
     if has_started "$before"; then fail "$EXIT_NODE_DIED" "Ray ended on $NODE."; fi
     kill_processes_of_job step
     sleep "${MA_JOIN_PAUSE_S:-2}"
@@ -117,15 +121,11 @@ run_ray() {
 PREFORK_INPUT=""
 
 # start_prefork_server: the CPU profile's server, from which Ray's workers are forked. It ends when
-# its standard input closes, which is when this script ends, however it ends.
+# its standard input closes, which is when this script ends, however it ends. Begun when Ray is up:
+# its imports would take the time that Ray's start has.
 start_prefork_server() {
-    if [[ -n $PREFORK_INPUT ]]; then exec {PREFORK_INPUT}>&-; fi
-    if [[ $MA_PREFORK == true ]]; then
-        exec {PREFORK_INPUT}> >(exec python -m megatron_agent.backend.cpu.prefork.serve \
-            "$MA_JOB_SCRATCH/prefork" >>"$MA_ATTEMPT_LOGS/prefork-$NODE.log" 2>&1)
-    else
-        exec {PREFORK_INPUT}>/dev/null
-    fi
+    exec {PREFORK_INPUT}> >(exec python -m megatron_agent.backend.cpu.prefork.serve \
+        "$MA_JOB_SCRATCH/prefork" >>"$MA_ATTEMPT_LOGS/prefork-$NODE.log" 2>&1)
 }
 
 main "$@"

@@ -27,17 +27,23 @@ count_failure() {
     printf '%s\n' "$failures"
 }
 
+# job_is_running: whether Slurm wants the job to go on; JOB_STATE is what it says.
+job_is_running() {
+    JOB_STATE=$(scontrol show job --oneliner "$SLURM_JOB_ID" 2>/dev/null |
+        grep -o 'JobState=[A-Z_]*') || JOB_STATE="state unknown"
+    [[ $JOB_STATE == JobState=RUNNING ]]
+}
+
 # requeue REASON: does not return when Slurm agrees, because Slurm then ends this shell.
 requeue() {
-    local answer state
+    local answer
     if [[ $MA_REQUEUE == false ]]; then
         say "$1; not requeued (MA_REQUEUE=false). The same command goes on from the last checkpoint."
         return
     fi
     # A job that somebody cancels, or that is out of time, must not come back.
-    state=$(scontrol show job --oneliner "$SLURM_JOB_ID" 2>/dev/null | grep -o 'JobState=[A-Z_]*')
-    if [[ $state != JobState=RUNNING ]]; then
-        say "$1; not requeued, because Slurm is ending the job (${state:-state unknown})"
+    if ! job_is_running; then
+        say "$1; not requeued, because Slurm is ending the job ($JOB_STATE)"
         return
     fi
     say "$1: back into the queue"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -141,6 +142,21 @@ def test_term_reaches_the_driver_and_does_not_requeue(job) -> None:
     code, output = job.finish()
     assert code == 143, output
     assert not job.calls("scontrol requeue")
+
+
+def test_term_of_slurm_itself_is_not_told_to_the_driver_twice(job) -> None:
+    job.start(
+        'trap "exit 143" TERM; touch $SHIM_PLAN/ready; while :; do sleep 0.05; done',
+        SHIM_JOB_STATE="CANCELLED",
+    )
+    job.wait_for(lambda: job.exists("ready"))
+    job.signal(signal.SIGTERM)
+    job.wait_for(lambda: bool(job.calls("scontrol show job")))
+    os.kill(int(Path(f"/tmp/ma-{job.number}/driver.pid").read_text()), signal.SIGTERM)
+    code, output = job.finish()
+    assert code == 143, output
+    assert "SIGTERM: Slurm ends the job (JobState=CANCELLED)" in output
+    assert "passed on" not in output
 
 
 def test_usr1_before_the_driver_began_requeues(job) -> None:

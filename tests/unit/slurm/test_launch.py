@@ -236,6 +236,16 @@ def test_the_cpu_profile_makes_its_devices_up() -> None:
     assert "MA_INTERFACE" not in variables
 
 
+def test_devices_are_asked_for_where_they_are_real(model) -> None:
+    lines = [model, "trainer.n_gpus_per_node=4", "cluster.data_parallel_size=2"]
+    on_cpu, _ = launch("frozenlake_cpu", lines, num_nodes=1, dry_run=True)
+    assert "--gpus-per-node" not in on_cpu
+    on_gpus, _ = launch(
+        "frozenlake_cpu", [*lines, "trainer.device=cuda"], num_nodes=1, dry_run=True
+    )
+    assert "#SBATCH --gpus-per-node=4\n" in on_gpus
+
+
 def test_settings_for_a_plain_sbatch_are_printed_or_explained(capsys) -> None:
     assert settings_main(["experiment=demo", "cluster.slurm.environment.A=1"]) == 0
     printed = capsys.readouterr().out

@@ -86,6 +86,15 @@ class PreforkServer:
             self._process.wait()
 
 
+def wait_for_server(socket: Path, timeout_s: float = 120.0) -> None:
+    """Wait for a server that somebody else has begun on this node; without one, processes are
+    started as plain ones, which takes longer and is no error.
+    """
+    deadline = time.monotonic() + timeout_s
+    while socket.parent.is_dir() and not socket.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
 def write_stand_in(folder: Path) -> Path:
     """Write the executable that runs the client; ``-I -S`` keep its own start to a few
     milliseconds.
