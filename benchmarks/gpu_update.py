@@ -135,13 +135,14 @@ def _measure(
 ) -> Iterator[Row]:
     """Log-probabilities, then the update; a first call of each is not counted."""
     tokens = max(args.micro_batch, *lengths)
+
+    def batch(*, entropy: bool) -> Any:
+        return make_batch(engine, shape, lengths, tokens, packed=packed, entropy=entropy)
+
     phases: tuple[tuple[str, int, Callable[[], None]], ...] = (
-        (
-            "log-prob",
-            1,
-            lambda: log_probs(engine, make_batch(engine, shape, lengths, tokens, packed)),
-        ),
-        ("update", 3, lambda: update(engine, make_batch(engine, shape, lengths, tokens, packed))),
+        # verl asks for the entropy with the log-probabilities, and not in the update.
+        ("log-prob", 1, lambda: log_probs(engine, batch(entropy=True))),
+        ("update", 3, lambda: update(engine, batch(entropy=False))),
     )
     for phase, passes, run in phases:
         run()

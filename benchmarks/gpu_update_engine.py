@@ -140,7 +140,13 @@ def _write_model_folder(shape: Shape, folder: Path) -> None:
 
 
 def make_batch(
-    engine: Any, shape: Shape, lengths: list[int], micro_batch_tokens: int, packed: bool
+    engine: Any,
+    shape: Shape,
+    lengths: list[int],
+    micro_batch_tokens: int,
+    *,
+    packed: bool,
+    entropy: bool,
 ) -> Any:
     """Random tokens, the last quarter of each row a response; micro-batches by tokens."""
     import torch
@@ -171,7 +177,7 @@ def make_batch(
         use_dynamic_bsz=True,
         max_token_len_per_gpu=micro_batch_tokens,
         use_fused_kernels=False,
-        calculate_entropy=False,
+        calculate_entropy=entropy,
         global_batch_size=len(lengths),
     )
     return data
