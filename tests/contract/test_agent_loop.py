@@ -12,7 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from megatron_agent.errors import FailureRateError
-from megatron_agent.types import Episode, Generation, Turn
+from megatron_agent.types import EncodedPrompt, Episode, Generation, Turn
 
 pytestmark = [pytest.mark.contract, pytest.mark.timeout(300)]
 
@@ -55,22 +55,24 @@ def agent_loop(monkeypatch: pytest.MonkeyPatch) -> Any:
     return loop
 
 
+EXTRA_INFO = {
+    "index": 0,
+    "env": "frozenlake",
+    "task_id": "t",
+    "seed": 3,
+    "split": "train",
+    "options_json": "{}",
+}
+
+
 def run(agent_loop: Any) -> Any:
-    extra_info = {
-        "index": 0,
-        "env": "frozenlake",
-        "task_id": "t",
-        "seed": 3,
-        "split": "train",
-        "options_json": "{}",
-    }
     (output,) = asyncio.run(
         agent_loop.run(
             {},
             uid="g",
             session_id=1,
             global_steps=5,
-            extra_info=extra_info,
+            extra_info=EXTRA_INFO,
             data_source="frozenlake",
             reward_model={"style": "rule", "ground_truth": ""},
         )
@@ -143,6 +145,71 @@ TURN = Turn(
     terminated=True,
     truncated=False,
 )
+
+
+def test_a_group_with_redundant_starts_has_the_rows_of_its_size(
+    agent_loop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from megatron_agent.backend.env_workers import RolloutResources
+    from megatron_agent.rollout.env_pool import EnvPool
+
+    use_journal(monkeypatch, lambda *_, **__: None)
+    monkeypatch.delattr(agent_loop, "_play")  # the real one
+    agent_loop.config.env = {
+        "env_name": "frozenlake",
+        "images": False,
+        "memory": "window",
+        "history_length": 1,
+        "max_steps": 2,
+        "generate_timeout_s": 60.0,
+        "prompt_file": None,
+    }
+    agent_loop.rollout_config.prompt_length = 1000
+    agent_loop.tokenizer.decode = lambda *_, **__: "<action>up</action>"
+    monkeypatch.setattr(agent_loop, "processor", None, raising=False)
+
+    async def encode(content: str) -> EncodedPrompt:
+        return EncodedPrompt(ids_L=(1, 2, 3))
+
+    async def generate(**_: Any) -> Any:
+        return SimpleNamespace(
+            token_ids=[5], log_probs=[-0.5], extra_fields={}, stop_reason="completed"
+        )
+
+    monkeypatch.setattr(agent_loop, "_encode", encode)
+    agent_loop.server_manager = SimpleNamespace(generate=generate)
+
+    async def play_group() -> tuple[list[Any], dict[str, float]]:
+        pool = EnvPool(2, redundancy=2)
+        await pool.start()
+
+        async def the_pool(_: Any) -> EnvPool:
+            return pool
+
+        monkeypatch.setattr(RolloutResources, "pool", the_pool)
+        try:
+            sessions = (
+                agent_loop.run(
+                    {},
+                    uid="g",
+                    session_id=session_id,
+                    global_steps=5,
+                    extra_info=EXTRA_INFO,
+                    data_source="frozenlake",
+                    reward_model={"style": "rule", "ground_truth": ""},
+                )
+                for session_id in range(3)
+            )
+            return await asyncio.gather(*sessions), pool.stats()
+        finally:
+            await pool.close()
+
+    rows_G, stats = asyncio.run(play_group())
+    assert [[row.extra_fields["step_idx"] for row in rows] for rows in rows_G] == [[0, 1]] * 3
+    assert not any(row.extra_fields["failure"] for rows in rows_G for row in rows)
+    assert len({rows[0].extra_fields["anchor"] for rows in rows_G}) == 1
+    assert (stats["num_sessions"], stats["num_spares_dropped"]) == (5, 2)
+
 
 REWARD_FUNCTION = """
 {kind} compute_score(data_source, solution_str, ground_truth, extra_info, factor=1):
