@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from megatron_agent.config import DEFAULT_ROOT, Findings, compose_config
 from megatron_agent.config.rules.batches import check_batches
 from megatron_agent.config.rules.combinations import check_combinations
-from megatron_agent.config.rules.layout import ROLLOUT_TP_KEY, TP_KEY, check_ranks
+from megatron_agent.config.rules.layout import MEGATRON_KEY, ROLLOUT_TP_KEY, check_ranks
 from megatron_agent.config.rules.planning import check_planning
 from megatron_agent.config.tree_check import check_tree
 from megatron_agent.config.values import ConfigValues
-from megatron_agent.plan.plan import make_plan, refused
+from megatron_agent.plan.plan import Plan, make_plan, refused
 from megatron_agent.plan.read_job import read_job
 from megatron_agent.plan.records import Job
 from megatron_agent.plan.report import plan_data, plan_text, search_data, search_text
@@ -20,24 +20,6 @@ from megatron_agent.plan.search import search
 
 # Not the rules on data, environments and model folders: what is planned need not be here.
 RULES = (check_tree, check_ranks, check_batches, check_combinations, check_planning)
-
-
-def job_from(overrides: Sequence[str], *, config_name: str = DEFAULT_ROOT) -> Job:
-    """Compose a configuration and read the job in it.
-
-    Raises:
-        ConfigProblemsError: with everything that is wrong or cannot be planned.
-    """
-    findings = Findings()
-    config = compose_config(overrides, config_name=config_name, findings=findings)
-    values = ConfigValues.from_config(config)
-    for rule in RULES:
-        rule(values, findings)
-    findings.raise_if_any()
-    job = read_job(values, findings)
-    findings.raise_if_any()
-    assert job is not None
-    return job
 
 
 def run_plan(
@@ -66,12 +48,46 @@ def run_plan(
         result = search(job)
         text = json.dumps(search_data(result)) if as_json else search_text(job, result)
         return text, bool(result.fitting)
+    plan = plan_layout(job)
+    return json.dumps(plan_data(plan)) if as_json else plan_text(plan), plan.fits
+
+
+def job_from(overrides: Sequence[str], *, config_name: str = DEFAULT_ROOT) -> Job:
+    """Compose a configuration and read the job in it.
+
+    Raises:
+        ConfigProblemsError: with everything that is wrong or cannot be planned.
+    """
+    findings = Findings()
+    config = compose_config(overrides, config_name=config_name, findings=findings)
+    return checked_job(ConfigValues.from_config(config), findings)
+
+
+def checked_job(values: ConfigValues, findings: Findings) -> Job:
+    """Check what a plan depends on and read it.
+
+    Raises:
+        ConfigProblemsError: with everything that is wrong or cannot be planned.
+    """
+    for rule in RULES:
+        rule(values, findings)
+    findings.raise_if_any()
+    job = read_job(values, findings)
+    findings.raise_if_any()
+    assert job is not None
+    return job
+
+
+def plan_layout(job: Job) -> Plan:
+    """Plan the layout that is configured.
+
+    Raises:
+        ConfigProblemsError: Megatron or SGLang would refuse it.
+    """
     findings = Findings()
     for reason in refused(job):
-        key = ROLLOUT_TP_KEY if reason.startswith("rollout") else TP_KEY.rpartition(".")[0]
+        key = ROLLOUT_TP_KEY if reason.startswith("rollout") else MEGATRON_KEY
         rule = f"must be a layout that the model allows ({reason})"
         findings.problem(key, rule, str(job.layout), "'--search' lists layouts that it allows.")
     findings.raise_if_any()
-    plan = make_plan(job)
-    text = json.dumps(plan_data(plan)) if as_json else plan_text(plan)
-    return text, plan.fits
+    return make_plan(job)

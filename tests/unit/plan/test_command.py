@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import copy as copy_module
 import itertools
 import json
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from megatron_agent.cli import main
-from megatron_agent.config import ConfigProblemsError
+from megatron_agent.config import ConfigProblemsError, Findings, as_plain, compose_config
 from megatron_agent.config.overrides import group_options
-from megatron_agent.plan.command import job_from, run_plan
+from megatron_agent.config.values import ConfigValues
+from megatron_agent.plan.command import checked_job, job_from, plan_layout
 from megatron_agent.plan.plan import make_plan, refused
+from megatron_agent.plan.report import plan_text
 
 pytestmark = pytest.mark.unit
 
@@ -72,51 +77,91 @@ def test_a_search_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["fitting"][0]["fits"] is True
 
 
+@pytest.fixture(scope="module")
+def webshop_7b() -> Mapping[str, Any]:
+    """One configuration, composed once; `with_changes` sets values on a copy."""
+    return as_plain(compose_config(["experiment=webshop_7b"]))
+
+
+def with_changes(tree: Mapping[str, Any], changes: Mapping[str, Any]) -> ConfigValues:
+    copy: Any = copy_module.deepcopy(tree)
+    for key, value in changes.items():
+        *parents, name = key.split(".")
+        node = copy
+        for parent in parents:
+            node = node[parent]
+        node[name] = value
+    return ConfigValues(copy)
+
+
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    ("changes", "message"),
     [
-        (["experiment=frozenlake_cpu"], r"cluster.hardware must state the machines.*1x8_h100"),
-        (["cluster=1x8_h100"], r"plan.model_shape must name a shape while .*model=qwen2p5_7b"),
+        ({"cluster.hardware": None}, r"cluster.hardware must state the machines.*1x8_h100"),
         (
-            ["experiment=webshop_7b", "plan.model_shape=qwen2"],
-            r"plan.model_shape must be one of .*got 'qwen2'",
+            {"cluster.hardware.gpu.sustained_matmul": 1.5},
+            r"cluster.hardware.gpu.sustained_matmul must be in \(0, 1\], got 1.5",
         ),
         (
-            ["experiment=webshop_7b", "plan.mean_episode_steps=0"],
-            r"plan.mean_episode_steps must be >= 1, got 0",
+            {"plan.model_shape": None},
+            r"plan.model_shape must name a shape while .*model=qwen2p5_7b",
         ),
+        ({"plan.model_shape": "qwen2"}, r"plan.model_shape must be one of .*got 'qwen2'"),
+        ({"plan.mean_episode_steps": 0}, r"plan.mean_episode_steps must be >= 1, got 0"),
         (
-            ["experiment=webshop_7b", "actor_rollout_ref.actor.megatron.use_megatron_fsdp=true"],
+            {f"{MEGATRON}.use_megatron_fsdp": True},
             r"use_megatron_fsdp must be False to be planned, got True. Its bytes and seconds",
         ),
         (
-            ["experiment=webshop_7b", f"{MEGATRON}.tensor_model_parallel_size=8"],
+            {f"{MEGATRON}.tensor_model_parallel_size": 8},
             r"actor.megatron must be a layout that the model allows \(TP8 does not divide num_att",
         ),
         (
-            ["experiment=webshop_7b", "actor_rollout_ref.rollout.tensor_model_parallel_size=8"],
+            {"actor_rollout_ref.rollout.tensor_model_parallel_size": 8},
             r"rollout.tensor_model_parallel_size must be a layout .*\(rollout TP8 does not divide",
         ),
         (
-            ["experiment=alfworld_30b_a3b", "actor_rollout_ref.model.lora.rank=8"],
+            {"plan.model_shape": "qwen3-30b-a3b", "actor_rollout_ref.model.lora.rank": 8},
             r"lora.rank must be 0 to be planned for a mixture of experts, got 8",
         ),
         (
-            ["experiment=webshop_7b", "actor_rollout_ref.rollout.max_num_seqs=null"],
-            None,
-        ),
-        (
-            ["experiment=webshop_7b", "data.max_prompt_length=null"],
+            {"data.max_prompt_length": None},
             r"data.max_prompt_length must be an integer >= 1 to be planned, got None",
         ),
+        ({"trainer.nnodes": 2}, r"trainer.nnodes plus .* \(0\) must be <= cluster.hardware.num"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_planned_is_said(overrides: list[str], message: str | None) -> None:
-    if message is None:
-        run_plan(overrides)
-        return
+)
+def test_what_cannot_be_planned_is_said(
+    webshop_7b: Mapping[str, Any], changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigProblemsError, match=message):
-        run_plan(overrides)
+        plan_layout(checked_job(with_changes(webshop_7b, changes), Findings()))
+
+
+def test_verls_own_default_is_taken_where_nothing_is_given(webshop_7b: Mapping[str, Any]) -> None:
+    values = with_changes(webshop_7b, {"actor_rollout_ref.rollout.max_num_seqs": None})
+    assert checked_job(values, Findings()).rollout.max_sequences == 256
+
+
+def test_servers_with_nodes_of_their_own(webshop_7b: Mapping[str, Any]) -> None:
+    changes = {
+        "cluster.hardware.num_nodes": 2,
+        "actor_rollout_ref.rollout.nnodes": 1,
+        "trainer.v1.trainer_mode": "separate_async",
+    }
+    job = checked_job(with_changes(webshop_7b, changes), Findings())
+    assert (job.layout.num_gpus, job.rollout.separate_gpus) == (8, 8)
+    text = " ".join(plan_text(make_plan(job)).split())
+    assert "8 x H100-80 for the trainer and 8 for the servers" in text
+
+
+def test_expectations_that_are_not_given_are_half_of_the_limit(
+    webshop_7b: Mapping[str, Any],
+) -> None:
+    changes = {"plan.mean_episode_steps": None, "plan.mean_prompt_tokens": None}
+    workload = checked_job(with_changes(webshop_7b, changes), Findings()).workload
+    assert workload.mean_steps == workload.max_steps / 2
+    assert workload.mean_prompt_tokens == workload.max_prompt_tokens / 2
 
 
 def test_settings_arrive_in_the_job() -> None:
@@ -144,32 +189,6 @@ def test_settings_arrive_in_the_job() -> None:
     assert job.rollout.weight_bytes == 1
     assert (job.layout.tensor, job.layout.expert_tensor, job.layout.data) == (8, 8, 4)
     assert (job.workload.mean_steps, job.workload.max_steps) == (7.0, 15)
-
-
-def test_servers_with_nodes_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
-    text, _ = run_plan(
-        [
-            "experiment=webshop_7b",
-            "cluster=2x8_h100",
-            "trainer.nnodes=1",
-            "actor_rollout_ref.rollout.nnodes=1",
-            "trainer.v1.trainer_mode=separate_async",
-            "actor_rollout_ref.hybrid_engine=false",
-        ]
-    )
-    assert "8 x H100-80 for the trainer and 8 for the servers" in " ".join(text.split())
-
-
-def test_a_run_that_is_larger_than_its_cluster_is_refused() -> None:
-    with pytest.raises(ConfigProblemsError, match=r"trainer.nnodes plus .* \(0\) must be <= clust"):
-        job_from(["experiment=webshop_7b", "trainer.nnodes=2"])
-
-
-def test_expectations_that_are_not_given_are_half_of_the_limit() -> None:
-    job = job_from(["env=webshop", "model=qwen2p5_7b", "cluster=1x8_h100"])
-    workload = job.workload
-    assert workload.mean_steps == workload.max_steps / 2
-    assert workload.mean_prompt_tokens == workload.max_prompt_tokens / 2
 
 
 def test_names_of_clusters_say_what_they_are() -> None:
