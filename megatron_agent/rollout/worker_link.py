@@ -46,6 +46,7 @@ class WorkerLink(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder()
         self._transport: asyncio.Transport | None = None
+        self._outbox: list[bytes] = []
         self._line: deque[_Request] = deque()
         self._head_deadline_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -72,10 +73,12 @@ class WorkerLink(asyncio.Protocol):
             To be awaited: the answer and the seconds that the environment took. It may be
             cancelled; the worker goes on, and its answer is dropped.
         """
-        assert self._transport is not None
         frame = encode_frame(message)  # may raise: before anything is expected
         answer = self._line_up(message[0], timeout_s)
-        self._transport.write(frame)
+        if not self._outbox:
+            # One system call for all that the sessions ask in this turn of the event loop.
+            self._loop.call_soon(self._send)
+        self._outbox.append(frame)
         return answer
 
     def fail_all(self, first: EnvError, others: EnvError) -> None:
@@ -111,6 +114,11 @@ class WorkerLink(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         what = f"died during {self._head()}" if self._line else "died while idle"
         self._fault(EnvDiedError if self._line else EnvLostError, what)
+
+    def _send(self) -> None:
+        assert self._transport is not None
+        outbox, self._outbox = self._outbox, []
+        self._transport.write(b"".join(outbox))
 
     def _line_up(self, operation: str, timeout_s: float) -> asyncio.Future[tuple[Any, float]]:
         answer: asyncio.Future[tuple[Any, float]] = self._loop.create_future()
