@@ -18,6 +18,7 @@ from megatron_agent.policy.demonstrations import demonstrate
 from megatron_agent.policy.tokenizer import encode_prompt, train_tokenizer
 from megatron_agent.rollout.episode import run_episode
 from megatron_agent.rollout.memory import load_memory
+from megatron_agent.rollout.parts import MessageContent
 from megatron_agent.tasks import EnvTask, generate_tasks
 from megatron_agent.types import EncodedPrompt, Generation
 
@@ -66,6 +67,8 @@ def spec(request: pytest.FixtureRequest, tmp_path: Path) -> EnvSpec:
 class ExpertSession:
     """The environment in this process, with its expert at hand."""
 
+    num_restores = 0
+
     def __init__(self, spec: EnvSpec, task: EnvTask) -> None:
         self.env: TextEnv = spec.make()
         self.spec, self.task = spec, task
@@ -86,6 +89,10 @@ class ExpertSession:
 
 
 def rollout_prompts(tokenizer: Any, spec: EnvSpec, task: EnvTask, memory: str) -> list[list[int]]:
+    def encode(content: MessageContent) -> EncodedPrompt:
+        assert isinstance(content, str)
+        return EncodedPrompt(ids_L=tuple(encode_prompt(tokenizer, content)))
+
     session = ExpertSession(spec, task)
     episode = asyncio.run(
         run_episode(
@@ -95,7 +102,7 @@ def rollout_prompts(tokenizer: Any, spec: EnvSpec, task: EnvTask, memory: str) -
             session=session,
             spec=spec,
             memory=load_memory(memory, 2),
-            encode=lambda prompt: EncodedPrompt(ids_L=tuple(encode_prompt(tokenizer, prompt))),
+            encode=encode,
             generate=session.advise,
             max_steps=MAX_STEPS,
             max_prompt_length=10_000,
