@@ -85,7 +85,7 @@ class RunKeepingMixin(_VerlTrainer):
         super().on_train_begin()
 
     def _submit_batch_to_rollout(self, batch: Any) -> int:
-        tasks = [str(dict(info)["task_id"]) for info in batch["extra_info"].tolist()]
+        tasks = [str(dict(info)["task_id"]) for info in batch["extra_info"]]
         self.ledger.admitted(self.global_steps, [str(uid) for uid in batch["uid"]], tasks)
         return int(super()._submit_batch_to_rollout(batch))
 

@@ -47,6 +47,7 @@ requeue() {
         return
     fi
     say "$1: back into the queue"
+    trap - TERM # with which Slurm ends this shell; ignored, it would cost the site's KillWait
     if answer=$(scontrol requeue "$SLURM_JOB_ID" 2>&1); then
         sleep "${MA_REQUEUE_PATIENCE_S:-120}" # Slurm ends the job within this time
         return
