@@ -69,8 +69,9 @@ setup(
         # Jericho (GPL-2.0), ALFWorld also Fast Downward (GPL): they need cmake and a C++ compiler.
         "alfworld": ["alfworld>=0.4.2,<0.5", "textworld>=1.7,<2"],
         "textworld": ["textworld>=1.7,<2"],
-        # A JAR in a wheel: it needs a Java at run time.
+        # JARs in wheels: they need a Java at run time.
         "textworld-express": ["textworld-express>=1.1,<2"],
+        "scienceworld": ["scienceworld>=1.2.3,<2"],
         "webshop": TEXT_RETRIEVAL,
         "search": TEXT_RETRIEVAL,
         # For a retrieval server that searches by meaning: the encoder and its index.

@@ -35,6 +35,7 @@ ENTRY_POINT_GROUP = "megatron_agent.envs"
 
 _BUILT_IN: Mapping[str, str] = {
     "alfworld": "envs.alfworld.spec:SPEC",
+    "appworld": "envs.appworld:SPEC",
     "babyai": "envs.babyai:SPEC",
     "blackjack": "envs.blackjack:SPEC",
     "cliffwalking": "envs.cliffwalking:SPEC",
@@ -44,6 +45,7 @@ _BUILT_IN: Mapping[str, str] = {
     "taxi": "envs.taxi:SPEC",
     "textworld": "envs.textworld.spec:SPEC",
     "textworld_express": "envs.textworld_express.spec:SPEC",
+    "scienceworld": "envs.scienceworld.spec:SPEC",
     "sokoban": "envs.sokoban:SPEC",
     "webshop": "envs.webshop:SPEC",
     "search": "envs.search:SPEC",

@@ -45,6 +45,11 @@ EXTRAS = {
         "fast_downward",
         ("tests/contract/test_textworld_patches.py", "tests/unit/envs/alfworld/test_env.py"),
     ),
+    "scienceworld": Extra(
+        "scienceworld",
+        ("tests/unit/envs/scienceworld/test_scienceworld_env.py",),
+        program="java",
+    ),
     "textworld": Extra("textworld", ("tests/unit/envs/textworld/test_textworld_env.py",)),
     "textworld-express": Extra(
         "textworld_express",
@@ -125,3 +130,18 @@ def textworld_games(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     subprocess.run([*program, *flags], cwd=REPO_ROOT, check=True, capture_output=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def appworld_options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Options that lead to a stand-in for AppWorld's package, and to lists of three tasks."""
+    folder = tmp_path_factory.mktemp("appworld")
+    python = folder / "python"
+    stand_in = REPO_ROOT / "tests" / "appworld_stand_in"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={stand_in} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    datasets = folder / "data" / "datasets"
+    datasets.mkdir(parents=True)
+    (datasets / "train.txt").write_text("a1_1\na1_2:tag\n")
+    (datasets / "dev.txt").write_text("b2_1\n")
+    return {"python": str(python), "data_dir": str(folder)}

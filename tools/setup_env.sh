@@ -172,7 +172,7 @@ lock() {
         --overrides requirements/overrides.txt -c requirements/cpu.lock
     # An extra must not move anything that the profiles hold, nor what another extra holds.
     compile_lock requirements/alfworld.lock requirements/alfworld.in -c requirements/cpu.lock
-    for extra in textworld textworld-express; do
+    for extra in scienceworld textworld textworld-express; do
         compile_lock requirements/$extra.lock requirements/$extra.in \
             -c requirements/cpu.lock -c requirements/alfworld.lock
     done

@@ -22,6 +22,7 @@ MakeRun = Callable[..., "TrainingRun"]  # noqa: F821 - see conftest.py
 REPO_ROOT = Path(__file__).resolve().parents[2]
 NEEDS = {
     "alfworld": "fast_downward",
+    "scienceworld": "scienceworld",
     "textworld": "textworld",
     "textworld_express": "textworld_express",
 }
@@ -37,12 +38,19 @@ def installed_names() -> list[str]:
 
 
 def tasks_of(
-    names: list[str], *, alfworld: Path, data: Path, openenv_url: str, textworld: Path | None
+    names: list[str],
+    *,
+    alfworld: Path,
+    appworld: dict[str, str],
+    data: Path,
+    openenv_url: str,
+    textworld: Path | None,
 ) -> list[EnvTask]:
     games = [{"game": game} for game in ("number_line", "ez_points", "points24", "blackjack")]
     options = {
         "cards": games,
         "alfworld": [{"data_dir": str(alfworld)}],
+        "appworld": [appworld],
         "openenv": [{"url": f"{openenv_url}/hunt", "text_field": "text"}],
         "search": [{"data_dir": str(data)}],
         "textworld": [{"data_dir": str(textworld)}],
@@ -72,6 +80,7 @@ def test_every_environment_gives_rows_that_are_trained_on(
     tmp_path: Path,
     shared_data: Path,
     alfworld: Path,
+    appworld_options: dict[str, str],
     openenv_url: str,
     request: pytest.FixtureRequest,
 ) -> None:
@@ -81,6 +90,7 @@ def test_every_environment_gives_rows_that_are_trained_on(
         *tasks_of(
             names,
             alfworld=alfworld,
+            appworld=appworld_options,
             data=shared_data,
             openenv_url=openenv_url,
             textworld=textworld,

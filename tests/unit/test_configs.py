@@ -18,6 +18,7 @@ pytestmark = pytest.mark.unit
 
 MODULES_OF_EXTRAS = {
     "alfworld": "fast_downward",
+    "scienceworld": "scienceworld",
     "textworld": "textworld",
     "textworld_express": "textworld_express",
 }
@@ -54,6 +55,10 @@ def test_every_file_of_a_group_is_fine(
         (tmp_path / "textworld" / "train").mkdir(parents=True)
         (tmp_path / "textworld" / "train" / "cooking-0.z8").touch()
         monkeypatch.setenv("MEGATRON_AGENT_DATA", str(tmp_path))
+    elif group == "env" and name == "appworld":
+        options = request.getfixturevalue("appworld_options")
+        monkeypatch.setenv("APPWORLD_PYTHON", options["python"])
+        monkeypatch.setenv("APPWORLD_ROOT", options["data_dir"])
     elif group == "env" and name == "openenv":
         url = request.getfixturevalue("openenv_url")
         monkeypatch.setenv("MEGATRON_AGENT_OPENENV_URL", f"{url}/hunt")

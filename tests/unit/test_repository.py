@@ -124,7 +124,7 @@ EXTRAS = tuple(
 
 
 def test_extras_with_a_lock_agree_on_what_they_share() -> None:
-    assert {"alfworld", "textworld", "textworld-express"} <= set(EXTRAS)
+    assert {"alfworld", "scienceworld", "textworld", "textworld-express"} <= set(EXTRAS)
     for first, second in itertools.combinations(EXTRAS, 2):
         held, other = locked_versions(first), locked_versions(second)
         assert {name for name in held if other.get(name, held[name]) != held[name]} == set()

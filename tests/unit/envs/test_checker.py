@@ -25,12 +25,13 @@ from envs.registry import EnvSpec, env_names, load_env
 
 pytestmark = pytest.mark.unit
 
-OF_AN_EXTRA = ("alfworld", "textworld", "textworld_express")
-"""Each is checked in a folder of its own, where its extra is installed (tests/conftest.py)."""
+ELSEWHERE = ("alfworld", "appworld", "scienceworld", "textworld", "textworld_express")
+"""Each is checked in a folder of its own: with a stand-in, or where its extra is installed
+(tests/conftest.py)."""
 OPTIONS = {"size": 4, "is_slippery": False, "p": 0.8}
 
 
-@pytest.mark.parametrize("name", [name for name in env_names() if name not in OF_AN_EXTRA])
+@pytest.mark.parametrize("name", [name for name in env_names() if name not in ELSEWHERE])
 def test_every_registered_environment_keeps_the_contract(
     name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ):
