@@ -7,7 +7,7 @@ safetensors_folder.py torch_dist_folder.py
                       reading tensors on demand, after looking at all headers
 inert_pickle.py torch_dist_metadata.py
                       torch's tables of contents are pickles; they are read without running them
-megatron_model.py rules.py layout.py
+megatron_model.py megatron_rules.py rules.py layout.py
                       what Megatron-Bridge and Megatron say of a model: names, shapes, splits
 weights.py lora.py    a parameter in either format; with an adapter merged, in another type
 targets.py safetensors_file.py torch_dist_file.py output_file.py

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,8 +51,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         for Ctrl-C, after which the same command goes on.
     """
     args = _parser().parse_args(argv)
-    warnings.simplefilter("ignore")  # Megatron says at length what is not installed
-    logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
     try:
         request = Request(
             source=args.source,

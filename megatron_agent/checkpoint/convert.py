@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from megatron_agent.checkpoint import megatron_model
+from megatron_agent.checkpoint import megatron_model, megatron_rules
 from megatron_agent.checkpoint.locate import HF_FILES, TRACKER, Located, locate
 from megatron_agent.checkpoint.lora import LoraAdapter, MergedWeights
 from megatron_agent.checkpoint.manifest import write_manifest
@@ -133,8 +133,8 @@ def open_job(request: Request) -> Iterator[Job]:
         config = megatron_model.read_config(hf_files)
         ranks = None
         if request.to == "megatron":  # before the rules: they keep a process group open
-            ranks = megatron_model.rank_contents(config, request.layout)
-        rules = stack.enter_context(megatron_model.model_rules(config))
+            ranks = megatron_rules.rank_contents(config, request.layout)
+        rules = stack.enter_context(megatron_rules.model_rules(config))
         _check_accounts(request, hf_files, stored, rules)
         weights: Weights = stored
         if request.lora is not None:

@@ -74,7 +74,7 @@ def compare_logits(
 ) -> Check:
     """Run both models and compare the log-probabilities of every next token.
 
-    Call it outside of :func:`model_rules`.
+    Call it outside of :func:`megatron_rules.model_rules`, which keeps a process group open.
 
     Args:
         config: of the model.

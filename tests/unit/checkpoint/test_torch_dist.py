@@ -13,7 +13,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 from megatron_agent.checkpoint.rules import ModelRules
-from megatron_agent.checkpoint.tensors import same_bits
+from megatron_agent.checkpoint.tensors import num_not_finite, same_bits
 from megatron_agent.checkpoint.torch_dist_folder import TorchDistFolder
 from megatron_agent.checkpoint.torch_dist_metadata import METADATA, read_metadata
 from megatron_agent.errors import CheckpointError
@@ -175,3 +175,20 @@ def test_shards_outside_of_the_folder_are_refused(tmp_path: Path, megatron_folde
     shutil.copy(megatron_folder / "__0_0.distcp", megatron_folder.parent)
     with pytest.raises(CheckpointError, match="lies outside of the folder"):
         read_metadata(megatron_folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("count", [0, 3, 8])
+def test_numbers_that_are_none_are_counted(dtype: torch.dtype, count: int) -> None:
+    tensor = torch.full((8,), torch.finfo(dtype).max, dtype=dtype)  # their sum is infinite
+    tensor[:count] = torch.nan
+    assert num_not_finite(tensor) == count
+
+
+def test_bits_are_compared_not_values() -> None:
+    zeros = torch.zeros(3, dtype=torch.bfloat16)
+    nan = torch.full((4,), torch.nan)
+    assert same_bits(nan, nan.clone())
+    assert not same_bits(zeros, -zeros)
+    assert not same_bits(zeros, zeros.half())
+    assert not same_bits(zeros, zeros[:2])
