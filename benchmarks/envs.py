@@ -12,7 +12,8 @@ counts all processes of a design and does not depend on what else the machine do
 - ``pool``: `megatron_agent.rollout.env_pool.EnvPool`, one coroutine per environment.
 - ``ray``: one Ray actor per environment, all stepped together (lock-step). A Ray actor is a process
   of some 60 MB that takes a second of CPU to start; more than ``--ray-limit`` are not tried.
-- ``threads``: one thread per environment (at most 64), all stepped together.
+- ``threads``: one thread per environment (at most 64), all stepped together. No time limit, no
+  protection, one Python lock, and not for engines that keep state in their modules.
 
 ALFWorld's engine has a benchmark of its own: ``benchmarks/alfworld_engine.py``.
 """
@@ -23,62 +24,27 @@ import argparse
 import asyncio
 import json
 import os
-import random
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import psutil
-
-from envs.base import Observation, StepOutcome
-from envs.registry import load_env
-from megatron_agent.rollout.env_pool import EnvPool
+from benchmarks.env_designs import (
+    MARK,
+    NUM_CHUNKS,
+    Player,
+    play_bare,
+    play_pool,
+    play_ray,
+    play_threads,
+)
 from megatron_agent.tasks import EnvTask, draw_tasks
 
-MARK = "MEGATRON_AGENT_ENVS_BENCHMARK"
 DESIGNS = ("bare", "pool", "ray", "threads")
-NUM_CHUNKS = 5
-"""A rate is the median of so many."""
 QUANTILES = (0, 1, 5, 25, 50, 75, 95, 99, 100)
-
-
-class Player:
-    """One environment in this process, played at random for ever."""
-
-    def __init__(self, task: EnvTask, number: int) -> None:
-        self._task, self._rng = task, random.Random(number)
-        self._env = load_env(task.env).make()
-        self.restart()
-
-    def restart(self) -> None:
-        options = dict(self._task.options)
-        self._observation = self._env.reset(seed=self._task.seed, options=options)
-
-    def play_step(self, _: Any = None) -> bool:
-        """Take one step; whether the episode went on."""
-        outcome = self._env.step(choose(self._rng, self._observation))
-        if is_over(outcome):
-            self.restart()
-            return False
-        self._observation = outcome.observation
-        return True
-
-
-def choose(rng: random.Random, observation: Observation) -> str:
-    """A random action; of an environment that does not say which there are, nonsense."""
-    return rng.choice(observation.admissible_actions or ("wait",))
-
-
-def is_over(outcome: StepOutcome) -> bool:
-    """Whether the episode has ended."""
-    return outcome.terminated or outcome.truncated
 
 
 def main() -> int:
@@ -111,12 +77,10 @@ def parse() -> argparse.Namespace:
 
 
 def task_of(arguments: argparse.Namespace) -> EnvTask:
-    """What is played."""
+    """What is played, by all environments alike."""
     options = dict(option.split("=", 1) for option in arguments.option)
     parsed = {name: json.loads(value) for name, value in options.items()}
-    return EnvTask(
-        env=arguments.env, task_id="task", seed=arguments.seed, split="train", options=parsed
-    )
+    return draw_tasks(arguments.env, "train", 1, arguments.seed, parsed)[0]
 
 
 def compare(arguments: argparse.Namespace) -> None:
@@ -136,7 +100,11 @@ def compare(arguments: argparse.Namespace) -> None:
             if design == "ray" and num_envs > arguments.ray_limit:
                 print(f"{num_envs:5d} {design:8} not tried: --ray-limit {arguments.ray_limit}")
                 continue
-            found[design] = measure_apart(design, num_envs)
+            try:
+                found[design] = measure_apart(design, num_envs)
+            except subprocess.CalledProcessError as error:
+                print(f"{num_envs:5d} {design:8} fails: {last_line(error.stderr)}")
+                continue
             print(row_of(design, num_envs, found))
         if {"bare", "pool"} <= found.keys():
             overhead = {
@@ -171,11 +139,16 @@ def measure_apart(design: str, num_envs: int) -> dict[str, float]:
     command += [f"--design={design}", f"--num-envs={num_envs}"]
     mark = f"{design}-{num_envs}-{time.time()}"
     done = subprocess.run(
-        command, env=os.environ | {MARK: mark}, stdout=subprocess.PIPE, text=True, check=True
+        command, env=os.environ | {MARK: mark}, capture_output=True, text=True, check=True
     )
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("{"))
     numbers: dict[str, float] = json.loads(line)  # Ray has things to say on stdout, too
     return numbers
+
+
+def last_line(text: str) -> str:
+    """What an exception says; its traceback is above."""
+    return text.strip().rsplit("\n", 1)[-1]
 
 
 def measure(arguments: argparse.Namespace) -> None:
@@ -187,129 +160,6 @@ def measure(arguments: argparse.Namespace) -> None:
     else:
         play = {"bare": play_bare, "ray": play_ray, "threads": play_threads}[arguments.design]
         play(task, arguments.num_envs, num_rounds)
-
-
-class Report:
-    """Rates by chunk, and what the processes of this measurement have used meanwhile."""
-
-    def __init__(self, num_steps: int, reset_s: float) -> None:
-        self._num_steps, self._reset_s = num_steps, reset_s
-        self._chunk_s: list[float] = []
-        self._cpu_s = cpu_seconds()
-        self._started_s = time.perf_counter()
-
-    def chunk_done(self) -> None:
-        now_s = time.perf_counter()
-        self._chunk_s.append(now_s - self._started_s)
-        self._started_s = now_s
-
-    def print(self) -> None:
-        chunk_s = statistics.median(self._chunk_s)
-        cpu_s = (cpu_seconds() - self._cpu_s) / len(self._chunk_s)
-        numbers = {
-            "steps_per_s": self._num_steps / chunk_s,
-            "step_ms": chunk_s / self._num_steps * 1e3,
-            "cpu_ms": cpu_s / self._num_steps * 1e3,
-            "reset_s": self._reset_s,
-            "memory_mb": sum(p.memory_full_info().pss for p in processes()) / 2**20,
-        }
-        print(json.dumps(numbers), flush=True)
-
-
-def processes() -> list[psutil.Process]:
-    """All that this measurement has started, itself included."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == os.environ[MARK]:
-                found.append(process)
-        except (psutil.Error, OSError):
-            continue
-    return found
-
-
-def cpu_seconds() -> float:
-    """CPU time that they have used so far."""
-    return sum(sum(process.cpu_times()[:2]) for process in processes())
-
-
-def timed(do: Callable[[], Any]) -> tuple[Any, float]:
-    """What ``do`` returns, and the seconds it took."""
-    started_s = time.perf_counter()
-    result = do()
-    return result, time.perf_counter() - started_s
-
-
-def play_bare(task: EnvTask, num_envs: int, num_rounds: int) -> None:
-    """Nothing around the environments."""
-    players, reset_s = timed(lambda: [Player(task, number) for number in range(num_envs)])
-    report = Report(num_envs * num_rounds, reset_s)
-    for _ in range(NUM_CHUNKS):
-        for _ in range(num_rounds):
-            for player in players:
-                player.play_step()
-        report.chunk_done()
-    report.print()
-
-
-def play_threads(task: EnvTask, num_envs: int, num_rounds: int) -> None:
-    """A thread for each, in lock-step."""
-    with ThreadPoolExecutor(min(num_envs, 64)) as executor:
-        numbers: Sequence[int] = range(num_envs)
-        players, reset_s = timed(
-            lambda: list(executor.map(lambda number: Player(task, number), numbers))
-        )
-        report = Report(num_envs * num_rounds, reset_s)
-        for _ in range(NUM_CHUNKS):
-            for _ in range(num_rounds):
-                list(executor.map(Player.play_step, players))
-            report.chunk_done()
-        report.print()
-
-
-def play_ray(task: EnvTask, num_envs: int, num_rounds: int) -> None:
-    """A Ray actor for each, in lock-step."""
-    import ray
-
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    actor = ray.remote(num_cpus=0.001)(Player)
-    try:
-        players = [actor.remote(task, number) for number in range(num_envs)]
-        ray.get([player.play_step.remote() for player in players])
-        _, reset_s = timed(lambda: ray.get([player.restart.remote() for player in players]))
-        report = Report(num_envs * num_rounds, reset_s)
-        for _ in range(NUM_CHUNKS):
-            for _ in range(num_rounds):
-                ray.get([player.play_step.remote() for player in players])
-            report.chunk_done()
-        report.print()
-    finally:
-        ray.shutdown()
-
-
-async def play_pool(task: EnvTask, num_envs: int, num_rounds: int, num_workers: int) -> None:
-    """A coroutine for each, over the worker processes of the pool."""
-    pool = EnvPool(num_workers)
-    await pool.start()
-    sessions = [await pool.open_session(task, "group", number) for number in range(num_envs)]
-    rngs = [random.Random(number) for number in range(num_envs)]
-    warm = await asyncio.gather(*(session.reset() for session in sessions[:num_workers]))
-    assert warm
-    started_s = time.perf_counter()
-    seen = list(await asyncio.gather(*(session.reset() for session in sessions)))
-    report = Report(num_envs * num_rounds, time.perf_counter() - started_s)
-
-    async def play(number: int) -> None:
-        session, rng = sessions[number], rngs[number]
-        for _ in range(num_rounds):
-            outcome = await session.step(choose(rng, seen[number]))
-            seen[number] = await session.reset() if is_over(outcome) else outcome.observation
-
-    for _ in range(NUM_CHUNKS):
-        await asyncio.gather(*(play(number) for number in range(num_envs)))
-        report.chunk_done()
-    report.print()
-    await pool.close()
 
 
 def latencies(task: EnvTask, num_tasks: int = 40) -> dict[str, list[float]]:
