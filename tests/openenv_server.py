@@ -31,6 +31,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 SCHEMAS["small"] = SCHEMAS["hunt"]
 MAX_SESSIONS = {"small": 1}
 NUM_SESSIONS = dict.fromkeys(SCHEMAS, 0)
+NUM_PONGS = dict.fromkeys(SCHEMAS, 0)
 
 
 class Hunt:
@@ -87,7 +88,7 @@ def act(name: str, hunt: Hunt, message: dict[str, Any]) -> dict[str, Any]:
 async def session(request: web.Request) -> web.WebSocketResponse:
     """One connection."""
     name = request.match_info["name"]
-    socket = web.WebSocketResponse(heartbeat=0.2)  # drops who does not answer pings
+    socket = web.WebSocketResponse(autoping=False)  # pongs are counted in `converse`
     await socket.prepare(request)
     if NUM_SESSIONS[name] >= MAX_SESSIONS.get(name, sys.maxsize):
         await socket.send_json(Refused("CAPACITY_REACHED", "1 of 1 sessions are in use").answer)
@@ -104,6 +105,9 @@ async def session(request: web.Request) -> web.WebSocketResponse:
 async def converse(name: str, socket: web.WebSocketResponse) -> None:
     hunt = Hunt()
     async for received in socket:
+        if received.type is WSMsgType.PONG:
+            NUM_PONGS[name] += 1
+            continue
         if received.type is not WSMsgType.TEXT or (message := received.json())["type"] == "close":
             break
         try:
@@ -116,6 +120,8 @@ async def converse(name: str, socket: web.WebSocketResponse) -> None:
             break
         garbage = message["type"] == "step" and hunt.fault == "garbage"
         await socket.send_str("<html>" if garbage else json.dumps(answer))
+        if message["type"] == "reset":
+            await socket.ping()
 
 
 async def schema(request: web.Request) -> web.Response:
@@ -130,8 +136,9 @@ async def schema(request: web.Request) -> web.Response:
     return web.json_response({"action": action, "observation": {}, "state": {}})
 
 
-async def health(_: web.Request) -> web.Response:
-    return web.json_response({"status": "healthy"})
+async def health(request: web.Request) -> web.Response:
+    num_pongs = NUM_PONGS[request.match_info["name"]]
+    return web.json_response({"status": "healthy", "num_pongs": num_pongs})
 
 
 async def main() -> None:

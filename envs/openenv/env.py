@@ -26,7 +26,7 @@ from envs.openenv.session import (
 from envs.options import Option, is_number, resolve_options
 
 NAME = "openenv"
-_CHECK_DEADLINE_S = 3.0
+_CHECK_DEADLINE_S = 10.0
 
 
 def _is_text(value: object) -> bool:

@@ -12,7 +12,12 @@ from envs.base import PastStep, PromptContext
 from envs.data import EnvDataError
 from envs.openenv.env import OpenEnvEnv, check_data
 from envs.openenv.prompts import build_prompt
-from envs.openenv.session import TOKEN_VARIABLE, URL_VARIABLE, OpenEnvError
+from envs.openenv.session import (
+    TOKEN_VARIABLE,
+    URL_VARIABLE,
+    OpenEnvError,
+    fetch_json,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -35,7 +40,7 @@ def env(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenEnvEnv]:
 
 
 def options(url: str, path: str = "hunt", **given: Any) -> dict[str, Any]:
-    return {"url": f"{url}/{path}", "deadline_s": 10, **given}
+    return {"url": f"{url}/{path}", "deadline_s": 60, **given}
 
 
 def test_an_episode_is_won(env: OpenEnvEnv, openenv_url: str) -> None:
@@ -112,8 +117,18 @@ def test_what_the_schema_refuses_is_an_invalid_step(
 def test_an_agent_may_think_for_longer_than_the_server_waits_for_a_ping(
     env: OpenEnvEnv, openenv_url: str
 ) -> None:
-    env.reset(seed=3, options=options(openenv_url))
-    time.sleep(0.6)  # three of the server's pings
+    def num_pongs() -> int:
+        answer = fetch_json(f"{openenv_url}/two", "/health", deadline_s=10)
+        return int(answer["num_pongs"])
+
+    before, ends_s = num_pongs(), time.monotonic() + 60
+    # Its server pings after a reset; nobody asks for an answer meanwhile.
+    env.reset(
+        seed=3, options=options(openenv_url, "two", commands={"go left": {"command": "go left"}})
+    )
+    while num_pongs() == before and time.monotonic() < ends_s:
+        time.sleep(0.01)
+    assert num_pongs() == before + 1
     assert env.step("go left").action_valid
 
 
@@ -134,8 +149,10 @@ def test_an_agent_may_think_for_longer_than_the_server_waits_for_a_ping(
 def test_a_fault_of_the_server_is_an_error_and_the_next_reset_works(
     env: OpenEnvEnv, openenv_url: str, fault: str, message: str
 ) -> None:
-    given = options(openenv_url) | {"deadline_s": 1}
-    env.reset(seed=3, options=given | {"reset": {"fault": fault}})
+    env.reset(seed=3, options=options(openenv_url, reset={"fault": fault}))
+    if fault == "slow":
+        assert env._session is not None
+        env._session._deadline_s = 1
     with pytest.raises(OpenEnvError, match=message):
         env.step("go left")
     with pytest.raises(RuntimeError, match="the episode is over"):
@@ -162,14 +179,14 @@ def test_an_episode_that_cannot_start_says_why(
 
 
 def test_a_full_server_is_asked_again_until_the_deadline(env: OpenEnvEnv, openenv_url: str) -> None:
-    given = options(openenv_url, "small") | {"deadline_s": 0.5}
+    given = options(openenv_url, "small")
     other = OpenEnvEnv()
     other.reset(seed=0, options=given)
     message = r"no place for another session \(1 of 1 .*\)\. Start it with max_concurrent_envs"
     with pytest.raises(OpenEnvError, match=message):
-        env.reset(seed=0, options=given)
+        env.reset(seed=0, options=given | {"deadline_s": 2})
     other.close()
-    env.reset(seed=0, options=given | {"deadline_s": 10})
+    env.reset(seed=0, options=given)
 
 
 def test_a_server_that_is_away_is_named_before_anything_starts(env: OpenEnvEnv) -> None:
