@@ -66,7 +66,7 @@ class WorldProcess:
                 what = f"ended (exit status {code}); its words are in this process's log"
             raise AppWorldError(f"appworld: {self._python} {what}.") from error
         if "error" in answer:
-            raise AppWorldError(f"appworld: {operation} failed with {answer['error']}.")
+            raise AppWorldError(f"appworld: {operation} failed with {answer['error'].rstrip('.')}.")
         result: dict[str, Any] = answer["ok"]
         return result
 
