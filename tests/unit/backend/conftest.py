@@ -46,6 +46,7 @@ def make_settings() -> MakeSettings:
                 history_length=2,
                 memory="window",
                 prompt_file=None,
+                images=False,
                 options={},
                 max_failure_rate=max_failure_rate,
                 num_workers=1,
