@@ -22,7 +22,7 @@
 #   MA_PREFORK            true | false: fork Ray's workers (CPU profile)                  false
 #   MA_HEAD_DEADLINE_S    until Ray's head must answer                                      120
 #   MA_NODES_DEADLINE_S   until all nodes must have joined                                  600
-#   MA_JOIN_ATTEMPTS      how often a node tries to join                                      5
+#   MA_JOIN_ATTEMPTS      how often a node tries to join                                     10
 #   MA_MAX_FAILURES       restarts after failures before the job gives up                     3
 #   MA_REQUEUE            true | false: put the job back into the queue when it asks       true
 
@@ -34,7 +34,7 @@ set_defaults() {
     : "${MA_SCRATCH:=/tmp}" "${MA_LOGS:=$MA_ROOT/runs/slurm}"
     : "${MA_NUM_CPUS:=}" "${MA_NUM_GPUS:=}" "${MA_OBJECT_STORE_BYTES:=}"
     : "${MA_RAY_AUTH:=token}" "${MA_DASHBOARD:=false}" "${MA_PREFORK:=false}"
-    : "${MA_HEAD_DEADLINE_S:=120}" "${MA_NODES_DEADLINE_S:=600}" "${MA_JOIN_ATTEMPTS:=5}"
+    : "${MA_HEAD_DEADLINE_S:=120}" "${MA_NODES_DEADLINE_S:=600}" "${MA_JOIN_ATTEMPTS:=10}"
     : "${MA_MAX_FAILURES:=3}" "${MA_REQUEUE:=true}"
     MA_ATTEMPT=${SLURM_RESTART_COUNT:-0}
     MA_JOB_SCRATCH=$MA_SCRATCH/ma-$SLURM_JOB_ID

@@ -63,14 +63,14 @@ def test_a_node_tries_to_join_again(job) -> None:
     job.plan("node2", "down", "up")
     code, output = job.run()
     assert code == 0, output
-    assert "(try 2 of 5)" in job.log("ray-node2.log")
+    assert "(try 2 of 10)" in job.log("ray-node2.log")
 
 
 def test_a_head_that_does_not_start_in_time_is_tried_again(job) -> None:
     job.plan("node1", "down", "up")
     code, output = job.run()
     assert code == 0, output
-    assert "(try 2 of 5)" in job.log("ray-node1.log")
+    assert "(try 2 of 10)" in job.log("ray-node1.log")
 
 
 def test_a_head_that_never_starts_shows_its_log_and_requeues(job) -> None:
