@@ -39,7 +39,7 @@ found = {
     "after_verl": after_verl,
     "problems": problems,
     "trainers": {
-        name: [base.__name__ for base in get_trainer_cls(name).__mro__][:3]
+        name: [base.__name__ for base in get_trainer_cls(name).__mro__][:4]
         for name in TRAINER_REGISTRY if name.startswith("agent_")
     },
     "agent_loop": _agent_loop_registry.get("gym_steps"),
@@ -88,15 +88,22 @@ def test_loading_the_plugin_imports_nothing_heavy_itself(probe: dict[str, Any]) 
 
 def test_every_trainer_mode_of_verl_has_ours_over_it(probe: dict[str, Any]) -> None:
     assert probe["trainers"] == {
-        "agent_sync": ["AgentTrainerSync", "AgentTrainerMixin", "PPOTrainerSync"],
+        "agent_sync": [
+            "AgentTrainerSync",
+            "AgentTrainerMixin",
+            "RunKeepingMixin",
+            "PPOTrainerSync",
+        ],
         "agent_colocate_async": [
             "AgentTrainerColocateAsync",
             "AgentTrainerMixin",
+            "RunKeepingMixin",
             "PPOTrainerColocateAsync",
         ],
         "agent_separate_async": [
             "AgentTrainerSeparateAsync",
             "AgentTrainerMixin",
+            "RunKeepingMixin",
             "PPOTrainerSeparateAsync",
         ],
     }
