@@ -28,19 +28,30 @@ class Scene:
 
 
 class Lab:
-    """One variation of a task; any number of them may be open at the same time.
-
-    Args:
-        task: e.g. ``find-living-thing``.
-        variation: which objects, rooms and substances.
-        simplification: e.g. ``easy``; empty for none.
-
-    Raises:
-        EnvDataError: no Java.
+    """A house for one task at a time; any number of them may be open side by side. To be used again
+    and again: the Java machine never frees one (5 to 15 MB).
     """
 
-    def __init__(self, task: str, variation: int, simplification: str) -> None:
-        self._java: Any = java_packages(_jar()).scienceworld.runtime.pythonapi.PythonInterface()
+    def __init__(self) -> None:
+        self._packages: Any = None
+        self._java: Any = None
+        self._variation = ("", 0, "")
+
+    def load(self, task: str, variation: int, simplification: str) -> None:
+        """Set up a variation of a task.
+
+        Args:
+            task: e.g. ``find-living-thing``.
+            variation: which objects, rooms and substances.
+            simplification: e.g. ``easy``; empty for none.
+
+        Raises:
+            EnvDataError: no Java.
+        """
+        packages = java_packages(_jar())
+        if packages is not self._packages:  # the first time, and after the machine died
+            self._packages = packages
+            self._java = packages.scienceworld.runtime.pythonapi.PythonInterface()
         self._variation = task, variation, simplification
         self._java.load(*self._variation, False)
 
@@ -75,6 +86,29 @@ class Lab:
             ended=bool(self._java.getCompleted()) or score < 0,
             understood=told.strip() != _NOT_UNDERSTOOD,
         )
+
+
+_IDLE: list[Lab] = []
+
+
+def take_lab() -> Lab:
+    """A house that nobody uses."""
+    return _IDLE.pop() if _IDLE else Lab()
+
+
+def give_back(lab: Lab) -> None:
+    """Leave a house for the next session."""
+    _IDLE.append(lab)
+
+
+def solution(task: str, variation: int, simplification: str) -> list[str]:
+    """Actions that win a variation from its start."""
+    lab = take_lab()
+    lab.load(task, variation, simplification)
+    try:
+        return lab.gold_path()
+    finally:
+        give_back(lab)
 
 
 def _jar() -> Path:

@@ -90,10 +90,10 @@ class ScienceWorldEnv(TextEnv):
         if self._done:
             return ()
         if self._gold is None:
-            from envs.scienceworld.engine import Lab
+            from envs.scienceworld.engine import solution
 
             # Solving takes seconds, so only who asks pays for it.
-            self._gold = GoldPath(Lab(*self._made_with).gold_path(), harmless=_HARMLESS)
+            self._gold = GoldPath(solution(*self._made_with), harmless=_HARMLESS)
             for action in self._done_so_far:
                 self._gold.note(action)
         return self._gold.rest
@@ -104,13 +104,15 @@ class ScienceWorldEnv(TextEnv):
         Raises:
             ValueError: an option that cannot work, or no Java (`EnvDataError`).
         """
-        from envs.scienceworld.engine import Lab
+        from envs.scienceworld.engine import take_lab
 
         resolved = resolve_options(NAME, OPTION_RULES, options)
         listed = variations(resolved["task"], resolved["split"])
         wanted = resolved["task"], listed[seed % len(listed)], _simplification(resolved)
-        # A new one each time: the old one may have been in a machine that died.
-        self._lab, self._made_with = Lab(*wanted), wanted
+        if self._lab is None:
+            self._lab = take_lab()
+        self._lab.load(*wanted)
+        self._made_with = wanted
         self._scene = self._lab.restart()
         self._task = self._lab.task()
         self._gold, self._done_so_far, self._done = None, [], False
@@ -154,7 +156,11 @@ class ScienceWorldEnv(TextEnv):
         )
 
     def close(self) -> None:
-        """Forget the house; harmless when called twice. The Java machine stays for others."""
+        """Leave the house to others; harmless when called twice."""
+        if self._lab is not None:
+            from envs.scienceworld.engine import give_back
+
+            give_back(self._lab)
         self._lab, self._scene, self._gold, self._done = None, None, None, True
 
     def _observe(self, scene: Scene) -> Observation:

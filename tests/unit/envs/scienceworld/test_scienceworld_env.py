@@ -87,6 +87,17 @@ def test_sessions_in_one_machine_stay_apart(env: ScienceWorldEnv) -> None:
     other.close()
 
 
+def test_a_house_is_used_again_since_java_never_frees_one(env: ScienceWorldEnv) -> None:
+    start = env.reset(seed=0)
+    env.step("go to kitchen")
+    lab = env._lab
+    env.close()
+    other = ScienceWorldEnv()
+    assert other.reset(seed=0) == start
+    assert other._lab is lab
+    other.close()
+
+
 def test_the_table_of_variations_is_that_of_the_package() -> None:
     java = java_packages(_jar()).scienceworld.runtime.pythonapi.PythonInterface()
     assert {name: java.getTaskMaxVariations(name) for name in java.getTaskNames()} == {
