@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,4 +119,7 @@ def _jar() -> Path:
 
 
 def _tidy(text: str) -> str:
-    return "\n".join(line.rstrip() for line in printable(text).strip().splitlines())
+    lines = [line.rstrip() for line in printable(text).strip().splitlines()]
+    # Things in a list come in an order that depends on where Java put them in memory.
+    blocks = itertools.groupby(lines, key=lambda line: line.startswith("\t"))
+    return "\n".join(line for is_list, one in blocks for line in (sorted(one) if is_list else one))
