@@ -12,6 +12,7 @@ import pytest
 pytestmark = pytest.mark.unit
 
 REPO_ROOT = Path(__file__).resolve().parents[3]
+SHIMS = Path(__file__).parent / "shims"
 SCRIPTS = sorted((REPO_ROOT / "slurm").glob("*.sbatch"))
 SHELL_FILES = [*SCRIPTS, *sorted((REPO_ROOT / "slurm/lib").glob("*.sh"))]
 
@@ -26,7 +27,9 @@ def batch(job):
         'if [[ "$*" == *job_settings* ]]; then\n'
         '    echo "export MA_MAX_FAILURES=9"; exit "${SETTINGS:-0}"\n'
         "fi\n"
-        '[[ "$*" == *ray_nodes* ]] || echo "python $* MA_MAX_FAILURES=$MA_MAX_FAILURES"\n'
+        # To wait for the nodes is part of the job: their scripts clean up before Ray starts.
+        f'[[ "$*" != *ray_nodes* ]] || exec {SHIMS}/python "$@"\n'
+        'echo "python $* MA_MAX_FAILURES=$MA_MAX_FAILURES"\n'
     )
     python.chmod(0o755)
     environment = {
