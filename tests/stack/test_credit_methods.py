@@ -75,6 +75,8 @@ def test_every_credit_method_moves_the_policy(training_run: MakeRun, reward_func
         ("trainer.v1.trainer_mode=colocate_async",),
         (
             "trainer.v1.trainer_mode=separate_async",
+            # Two updates an iteration, each of one group.
+            "trainer.v1.separate_async.parameter_sync_step=2",
             "actor_rollout_ref.hybrid_engine=false",
             "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=1",
             "critic.megatron.tensor_model_parallel_size=1",
