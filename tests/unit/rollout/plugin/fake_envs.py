@@ -41,14 +41,22 @@ class Troublemaker(TextEnv):
             with open(self._record, "ab", buffering=0) as file:
                 file.write(f"{event}\n".encode())
 
+    def _is_first(self) -> bool:
+        """Of all processes: exactly one of them can make the file."""
+        try:
+            os.close(os.open(self._record + ".first", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
     def reset(self, *, seed: int, options: Mapping[str, Any] | None = None) -> Observation:
         resolved = resolve_options("troublemaker", OPTION_RULES, options)
         start, self._record = resolved["start"], resolved["record"]
-        is_first = not os.path.exists(self._record)
+        is_first = start == "first_hangs" and self._is_first()
         self.note("reset begins")
         if start == "raise":
             raise OSError("no such level")
-        if start == "hang" or (start == "first_hangs" and is_first):
+        if start == "hang" or is_first:
             time.sleep(3600)
         if start == "nap":
             time.sleep(0.3)
