@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -35,6 +35,9 @@ class BatchCredit:
     return_N: np.ndarray
     """What a critic learns to predict."""
     metrics: dict[str, float]
+    sessions: Mapping[tuple[str, int], Row] = field(default_factory=dict)
+    """A row of each session that was played, also of groups that are not trained on, by group and
+    session: what is equal on all rows of the session is read off it."""
 
 
 def credit_batch(
@@ -108,7 +111,12 @@ def credit_batch(
     advantage_N, return_N = np.zeros(len(keys)), np.zeros(len(keys))
     advantage_N[real] = weight_N * result.advantage_N
     return_N[real] = result.return_N
-    return BatchCredit(advantage_N=advantage_N, return_N=return_N, metrics=metrics | result.metrics)
+    return BatchCredit(
+        advantage_N=advantage_N,
+        return_N=return_N,
+        metrics=metrics | result.metrics,
+        sessions=played,
+    )
 
 
 def _anchor_texts(

@@ -66,14 +66,14 @@ class RunLedger:
         self._task_of.update(pairs)
         self._ledger.append(Admitted(step=step, groups=pairs))
 
-    def note_rows(self, keys: Sequence[str], rows: Sequence[Row]) -> None:
-        """Rows of groups that were played; what became of the groups is read off them."""
-        sessions: dict[str, dict[str, Row]] = defaultdict(dict)
-        for key, row in zip(keys, rows, strict=True):
-            group, session, _ = key.rsplit("_", 2)
-            sessions[group].setdefault(session, row)
-        for group, row_of in sessions.items():
-            played = list(row_of.values())
+    def note_sessions(self, sessions: Mapping[tuple[str, int], Row]) -> None:
+        """A row of each session that was played, by group and session; what became of the groups
+        is read off them.
+        """
+        rows_of: dict[str, list[Row]] = defaultdict(list)
+        for (group, _), row in sessions.items():
+            rows_of[group].append(row)
+        for group, played in rows_of.items():
             self._outcomes[group] = GroupOutcome(
                 group=group,
                 task_id=self._task_of.get(group, ""),

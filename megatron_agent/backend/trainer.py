@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -141,7 +140,8 @@ class AgentTrainerMixin(RunKeepingMixin):
             removed=removed,
         )
         metrics.update(credit.metrics)
-        self._note_rows(batch, rows, removed)
+        self.ledger.note_sessions(credit.sessions)
+        self._removed_groups_of_step |= removed
         num_epochs = int(self.config.actor_rollout_ref.actor.ppo_epochs)
         # verl averages this over the updates of an iteration.
         num_updates = self._num_mini_batches() * num_epochs * int(self.parameter_sync_step)
@@ -150,15 +150,6 @@ class AgentTrainerMixin(RunKeepingMixin):
             return write_credit(batch, credit, num_tokens_N, is_in_loss_N)
         with credit_for_estimator(credit):
             return super()._compute_advantage(batch, metrics)
-
-    def _note_rows(
-        self, batch: KVBatchMeta, rows: list[Any], removed: dict[str, list[Any]]
-    ) -> None:
-        is_real = [not tag.get("is_padding", False) for tag in batch.tags]
-        self.ledger.note_rows(list(compress(batch.keys, is_real)), list(compress(rows, is_real)))
-        for removed_rows in removed.values():
-            self.ledger.note_rows([str(row["key"]) for row in removed_rows], removed_rows)
-        self._removed_groups_of_step |= removed
 
     def _removed_groups(self) -> dict[str, list[Any]]:
         """Groups of this step that dynamic sampling played and did not keep."""

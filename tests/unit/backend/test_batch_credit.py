@@ -213,6 +213,8 @@ def test_success_counts_every_episode_played_and_not_only_those_trained_on(batch
     assert credit.metrics["episode/count"] == 4
     assert credit.metrics["train/groups_kept/share"] == 0.5
     assert credit.metrics["train/rows"] == 2
+    # A session has one entry, however many rows; padding is no session.
+    assert sorted(credit.sessions) == [("kept", 0), ("kept", 1), ("solved", 0), ("solved", 1)]
     assert credit.advantage_N.tolist() == alone.advantage_N.tolist()
 
 

@@ -26,9 +26,7 @@ def begun(tmp_path: Path, mode: str = "sync") -> RunLedger:
 def test_outcomes_are_of_sessions_not_of_rows(tmp_path: Path):
     ledger = begun(tmp_path)
     ledger.admitted(1, ["a", "b"], ["t0", "t1"])
-    # Session 0 has two rows, session 1 one.
-    rows = [row(1.0, success=True), row(1.0, success=True), row(0.0, failed=True)]
-    ledger.note_rows(["a_0_0", "a_0_1", "a_1_0"], rows)
+    ledger.note_sessions({("a", 0): row(1.0, success=True), ("a", 1): row(0.0, failed=True)})
     ledger.trained(1, ["a"], ["b"])
     (line,) = [e for e in read_ledger(tmp_path / "ledger.jsonl") if isinstance(e, Trained)]
     (outcome,) = line.groups
