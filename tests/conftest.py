@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -21,6 +22,14 @@ hypothesis.settings.register_profile("dev", deadline=None)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 REPO_ROOT = Path(__file__).resolve().parents[1]
+
+MODEL_SHAPE = {
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 2,
+    "vocab_size": 512,
+    "max_position_embeddings": 1024,
+}
 
 
 class Extra(NamedTuple):
@@ -71,6 +80,17 @@ def pytest_report_header() -> list[str]:
         f"extra {name}: not installed; left out: {', '.join(tests)}"
         for name, tests in LEFT_OUT.items()
     ]
+
+
+@pytest.fixture
+def model_folder(tmp_path: Path) -> Path:
+    """A model that is only a shape: as much of one as the checks of a configuration read."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(MODEL_SHAPE))
+    (folder / "model.safetensors").touch()
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,23 +12,11 @@ import pytest
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1500)]
 
 REPO_ROOT = Path(__file__).resolve().parents[2]
-SHAPE = {
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "num_hidden_layers": 2,
-    "vocab_size": 512,
-    "max_position_embeddings": 1024,
-}
 
 
 @pytest.fixture
-def launch(slurm, tmp_path):
+def launch(slurm, tmp_path, model_folder):
     """``megatron-agent launch`` on this cluster; the model is only a shape."""
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text(json.dumps(SHAPE))
-    (model / "model.safetensors").touch()
-    (model / "tokenizer.json").write_text("{}")
 
     def run(*overrides: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "megatron_agent.cli", "launch", "frozenlake_cpu"]
@@ -37,7 +24,7 @@ def launch(slurm, tmp_path):
             [
                 *command,
                 "--nodes=2",
-                f"actor_rollout_ref.model.path={model}",
+                f"actor_rollout_ref.model.path={model_folder}",
                 f"cluster.slurm.logs={tmp_path}/logs",
                 *overrides,
             ],

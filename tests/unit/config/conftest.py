@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,24 +19,6 @@ from megatron_agent.config.validation import check_values
 from megatron_agent.config.values import ConfigValues
 
 Messages = Callable[..., list[str]]
-
-SHAPE = {
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "num_hidden_layers": 2,
-    "vocab_size": 512,
-    "max_position_embeddings": 1024,
-}
-
-
-@pytest.fixture
-def model_folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(SHAPE))
-    (folder / "model.safetensors").touch()
-    (folder / "tokenizer.json").write_text("{}")
-    return folder
 
 
 @functools.cache

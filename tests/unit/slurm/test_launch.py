@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,23 +19,10 @@ from megatron_agent.slurm.submit import SubmitError, check_syntax, submit
 
 pytestmark = pytest.mark.unit
 
-SHAPE = {
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "num_hidden_layers": 2,
-    "vocab_size": 512,
-    "max_position_embeddings": 1024,
-}
-
 
 @pytest.fixture
-def model(tmp_path: Path) -> str:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(SHAPE))
-    (folder / "model.safetensors").touch()
-    (folder / "tokenizer.json").write_text("{}")
-    return f"actor_rollout_ref.model.path={folder}"
+def model(model_folder: Path) -> str:
+    return f"actor_rollout_ref.model.path={model_folder}"
 
 
 @pytest.fixture
