@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -60,12 +61,15 @@ def _trainer_and_batch(args: argparse.Namespace) -> tuple[Any, Any]:
     import verl.trainer.ppo.v1  # noqa: F401 - verl must be whole before our part of it
 
     from megatron_agent.backend.names import ESTIMATOR_NAME
+    from megatron_agent.backend.run_ledger import RunLedger
     from megatron_agent.backend.trainer import AgentTrainerSync
 
     tq.init(config.transfer_queue)
     trainer: Any = object.__new__(AgentTrainerSync)
     trainer.config, trainer.settings, trainer.credit_method = config, settings, "gigpo"
     trainer.use_critic, trainer.parameter_sync_step, trainer.replay_buffer = False, 1, None
+    trainer.ledger = RunLedger(Path(tempfile.mkdtemp()), mode="sync")
+    trainer._removed_groups_of_step = {}
     config.algorithm.adv_estimator = ESTIMATOR_NAME
     return trainer, _put_rows(args)
 
