@@ -7,7 +7,8 @@ back everything that was written after it, and a step that was set aside its tas
 2. steps are trained one after another, none missing, none twice;
 3. a group is admitted once, and trained on, removed or evicted once;
 4. within an epoch of the data no task comes twice, so that none is left out either;
-5. a step that is taken again begins with the tasks that it began with the first time.
+5. a step that is taken again begins with the tasks that it began with the first time;
+6. a mode that plays a step's groups within the step leaves none of them behind.
 
 Groups that were admitted and have no end yet are *open*: played when the run stopped.
 """
@@ -108,6 +109,7 @@ def check_ledger(events: Sequence[Event]) -> LedgerReport:
         *_groups_without_one_fate(kept),
         *_tasks_twice_in_an_epoch(kept),
         *_steps_that_began_differently(events),
+        *_groups_left_behind(kept),
     ]
     admitted = [group for event in kept if isinstance(event, Admitted) for group in event.groups]
     fates = _fates(kept)
@@ -218,6 +220,27 @@ def _steps_that_began_differently(events: Sequence[Event]) -> list[str]:
                     f"step {event.step} began with other tasks when it was taken again: "
                     f"{_first_difference(first_tasks[event.step], tasks)}"
                 )
+    return problems
+
+
+def _groups_left_behind(events: Sequence[Event]) -> list[str]:
+    """Of mode sync: in the others a group may be in flight for steps."""
+    mode, problems = "", []
+    open_groups: dict[str, str] = {}
+    for event in events:
+        if isinstance(event, Attempt):
+            mode = event.mode
+        elif isinstance(event, Admitted):
+            open_groups.update(event.groups)
+        for groups in _fates([event]).values():
+            for group in groups:
+                open_groups.pop(group, None)
+        if isinstance(event, Trained) and mode == "sync":
+            problems += [
+                f"group {group} ({task_id}) was left behind by step {event.step}"
+                for group, task_id in open_groups.items()
+            ]
+            open_groups.clear()
     return problems
 
 

@@ -106,8 +106,8 @@ def test_groups_in_flight_at_a_checkpoint_go_on_under_their_ids():
 
 
 def test_removed_and_evicted_groups_have_come_to_their_end():
-    events = [attempt(1), admitted(1, a="t0", b="t1", c="t2"), trained(1, "a", removed=("b",))]
-    report = check_ledger([*events, Evicted(step=1, groups=("c",))])
+    events = [attempt(1), admitted(1, a="t0", b="t1", c="t2"), Evicted(step=1, groups=("c",))]
+    report = check_ledger([*events, trained(1, "a", removed=("b",))])
     assert report.problems == ()
     assert (report.num_removed, report.num_evicted, report.num_open) == (1, 1, 0)
 
@@ -120,6 +120,10 @@ def test_removed_and_evicted_groups_have_come_to_their_end():
         ([trained(2, "a")], "group a (t0) came to an end 2 times"),
         ([trained(2, "x")], "group x was trained on and never admitted"),
         ([admitted(2, a="t2")], "group a (t2) was admitted twice"),
+        (
+            [admitted(2, c="t2", d="t3"), trained(2, "c")],
+            "group d (t3) was left behind by step 2",
+        ),
         ([admitted(2, c="t0")], "task t0 was admitted 2 times in epoch 1"),
         ([attempt(2, 5)], "attempt 2 goes on from step 5, of which the ledger has no checkpoint"),
         (
