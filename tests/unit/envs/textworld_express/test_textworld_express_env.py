@@ -112,7 +112,8 @@ def test_groups_share_one_machine_and_stay_apart() -> None:
     members = [TextWorldExpressEnv() for _ in range(8)]
     starts = {env.reset(seed=3, options=COIN).anchor for env in members}
     assert len(starts) == 1
-    assert len(jvm._RUNNING) == 1
+    # Another environment's machine may be there too.
+    assert len([jar for jar in jvm._RUNNING if "textworld-express" in jar.name]) == 1
     members[0].step("take coin")
     assert {env.step("look around").observation.anchor for env in members[1:]} == starts
     for env in members:
