@@ -7,7 +7,7 @@ whoever passes options gets one message with the option's name, its rule and the
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,20 @@ class Option:
     rule: str
     """What a value must be, to stand after "must be"."""
     allows: Callable[[Any], bool]
+
+
+def one_of(names: Collection[str], *, default: str) -> Option:
+    """An option that is one of some names.
+
+    Example:
+        >>> one_of(("train", "eval"), default="train").rule
+        'one of train, eval'
+    """
+    return Option(
+        default=default,
+        rule=f"one of {', '.join(names)}",
+        allows=lambda value: isinstance(value, str) and value in names,
+    )
 
 
 def is_int(value: object) -> bool:

@@ -13,7 +13,7 @@ from envs.alfworld.games import NAME, SPLIT_FOLDERS, TASK_TYPES, game_path, task
 from envs.alfworld.walkthrough import WalkthroughGuide
 from envs.base import Observation, StepOutcome, TextEnv
 from envs.data import DATA_OPTION
-from envs.options import Option, is_number, resolve_options
+from envs.options import Option, is_number, one_of, resolve_options
 from envs.randomness import PrivateRandomState
 
 if TYPE_CHECKING:
@@ -34,11 +34,7 @@ def _are_task_types(value: object) -> bool:
 
 OPTION_RULES: Mapping[str, Option] = {
     "data_dir": DATA_OPTION,
-    "split": Option(
-        default="train",
-        rule=f"one of {', '.join(SPLIT_FOLDERS)}",
-        allows=lambda value: isinstance(value, str) and value in SPLIT_FOLDERS,
-    ),
+    "split": one_of(SPLIT_FOLDERS, default="train"),
     "task_types": Option(
         default=[],
         rule=f"a list of {', '.join(TASK_TYPES)}; empty for all",

@@ -19,7 +19,7 @@ from envs.appworld.process import AppWorldError, WorldProcess
 from envs.appworld.tasks import DATASETS, NAME, data_root, find_python, task_ids
 from envs.base import Observation, StepOutcome, TextEnv
 from envs.data import DATA_OPTION
-from envs.options import Option, is_number, resolve_options
+from envs.options import Option, is_number, one_of, resolve_options
 from envs.printable import printable
 
 _MAX_OUTPUT_CHARS = 6000
@@ -39,11 +39,7 @@ OPTION_RULES: Mapping[str, Option] = {
         allows=_is_text,
     ),
     "data_dir": DATA_OPTION,
-    "split": Option(
-        default="train",
-        rule=f"one of {', '.join(DATASETS)}",
-        allows=lambda value: isinstance(value, str) and value in DATASETS,
-    ),
+    "split": one_of(DATASETS, default="train"),
     "task_id": Option(
         default="",
         rule="the id of a task, such as 82e2fac_1, or empty to let the seed pick one",

@@ -13,7 +13,7 @@ from envs.cards.blackjack import Blackjack
 from envs.cards.games import Game, NumberLine
 from envs.cards.images import draw_image
 from envs.cards.points import EZPoints, Points24
-from envs.options import Option, is_int, resolve_options
+from envs.options import Option, is_int, one_of, resolve_options
 
 NAME = "cards"
 GAMES: Mapping[str, type[Game]] = {
@@ -24,11 +24,7 @@ GAMES: Mapping[str, type[Game]] = {
 }
 
 OPTION_RULES: Mapping[str, Option] = {
-    "game": Option(
-        default="number_line",
-        rule=f"one of {', '.join(GAMES)}",
-        allows=lambda value: isinstance(value, str) and value in GAMES,
-    ),
+    "game": one_of(GAMES, default="number_line"),
     "max_number": Option(
         default=5,
         rule="an integer from 2 to 99 (largest number of number_line)",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from envs.base import Observation, StepOutcome, TextEnv
 from envs.data import DATA_OPTION
-from envs.options import Option, resolve_options
+from envs.options import Option, one_of, resolve_options
 from envs.randomness import PrivateRandomState
 from envs.textworld.games import KINDS, NAME, SPLITS, game_path, kind_of
 
@@ -28,11 +28,7 @@ def _is_game_name(value: object) -> bool:
 
 OPTION_RULES: Mapping[str, Option] = {
     "data_dir": DATA_OPTION,
-    "split": Option(
-        default="train",
-        rule=f"one of {', '.join(SPLITS)}",
-        allows=lambda value: isinstance(value, str) and value in SPLITS,
-    ),
+    "split": one_of(SPLITS, default="train"),
     "kinds": Option(
         default=[],
         rule=f"a list of {', '.join(KINDS)}; empty for all",
