@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 class GoldPath:
@@ -37,3 +37,39 @@ class GoldPath:
             self._rest = self._rest[1:]
         elif not action.startswith(self._harmless):
             self._rest = ()
+
+
+class LazyGoldPath:
+    """A gold path that is found when it is asked for: to solve a game takes longer than to play it.
+
+    Args:
+        solve: gives the actions that win from the start.
+        harmless: as of `GoldPath`.
+
+    Example:
+        >>> path = LazyGoldPath(lambda: ["open door", "move north"], harmless=())
+        >>> path.note("open door")
+        >>> path.rest
+        ('move north',)
+    """
+
+    def __init__(self, solve: Callable[[], Sequence[str]], *, harmless: tuple[str, ...]) -> None:
+        self._solve, self._harmless = solve, harmless
+        self._path: GoldPath | None = None
+        self._done_so_far: list[str] = []
+
+    @property
+    def rest(self) -> tuple[str, ...]:
+        """Actions from here to the end; empty at the end, and when the path is lost."""
+        if self._path is None:
+            self._path = GoldPath(self._solve(), harmless=self._harmless)
+            for action in self._done_so_far:
+                self._path.note(action)
+        return self._path.rest
+
+    def note(self, action: str) -> None:
+        """Take note of an action that was carried out."""
+        if self._path is None:
+            self._done_so_far.append(action)
+        else:
+            self._path.note(action)

@@ -42,6 +42,25 @@ FIRST_STEP_LINE = "=== first step ==="
 """The line before the part that is used when there is no past to show."""
 
 
+def with_past(rules: str) -> str:
+    """A template of some rules: with the past and the present below them, and without a past.
+
+    Example:
+        >>> with_past("Win.").splitlines()[-3:]
+        ['Win.', 'Now:', '{observation}']
+    """
+    return f"""\
+{rules}
+You have made {{step_count}} steps. The last {{history_length}}:
+{{history}}
+Now:
+{{observation}}
+{FIRST_STEP_LINE}
+{rules}
+Now:
+{{observation}}"""
+
+
 class TemplateError(ValueError):
     """A template that cannot be filled in; the message names the place, the rule and the remedy."""
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from envs.base import Observation, StepOutcome, TaskStart, TextEnv
-from envs.gold_path import GoldPath
+from envs.gold_path import LazyGoldPath
 from envs.jvm import find_java
-from envs.options import Option, resolve_options
+from envs.options import Option, one_of, resolve_options
 from envs.scienceworld.tasks import NAME, NUM_VARIATIONS, SPLITS, variations
 
 if TYPE_CHECKING:
@@ -24,16 +24,8 @@ _MAX_CHARS = 200
 """Of an action; the engine compares it with everything that could be meant."""
 
 OPTION_RULES: Mapping[str, Option] = {
-    "task": Option(
-        default="find-living-thing",
-        rule=f"one of {', '.join(NUM_VARIATIONS)}",
-        allows=lambda value: isinstance(value, str) and value in NUM_VARIATIONS,
-    ),
-    "split": Option(
-        default="train",
-        rule=f"one of {', '.join(SPLITS)}",
-        allows=lambda value: isinstance(value, str) and value in SPLITS,
-    ),
+    "task": one_of(NUM_VARIATIONS, default="find-living-thing"),
+    "split": one_of(SPLITS, default="train"),
     "easy": Option(
         default=True,
         rule="true (open doors and containers, teleporting, no wiring, plants that water "
@@ -75,8 +67,7 @@ class ScienceWorldEnv(TextEnv):
         self._lab: Lab | None = None
         self._made_with: tuple[str, int, str] = ("", 0, "")
         self._scene: Scene | None = None
-        self._gold: GoldPath | None = None
-        self._done_so_far: list[str] = []
+        self._gold: LazyGoldPath | None = None
         self._task = ""
         self._done = True
 
@@ -87,16 +78,7 @@ class ScienceWorldEnv(TextEnv):
 
     def gold_path(self) -> tuple[str, ...]:
         """Actions that win from here; empty when the task's own solution was left."""
-        if self._done:
-            return ()
-        if self._gold is None:
-            from envs.scienceworld.engine import solution
-
-            # Solving takes seconds, so only who asks pays for it.
-            self._gold = GoldPath(solution(*self._made_with), harmless=_HARMLESS)
-            for action in self._done_so_far:
-                self._gold.note(action)
-        return self._gold.rest
+        return () if self._done or self._gold is None else self._gold.rest
 
     def reset(self, *, seed: int, options: Mapping[str, Any] | None = None) -> Observation:
         """Start the variation that ``seed`` picks from the split.
@@ -104,7 +86,7 @@ class ScienceWorldEnv(TextEnv):
         Raises:
             ValueError: an option that cannot work, or no Java (`EnvDataError`).
         """
-        from envs.scienceworld.engine import take_lab
+        from envs.scienceworld.engine import solution, take_lab
 
         resolved = resolve_options(NAME, OPTION_RULES, options)
         listed = variations(resolved["task"], resolved["split"])
@@ -115,7 +97,8 @@ class ScienceWorldEnv(TextEnv):
         self._made_with = wanted
         self._scene = self._lab.restart()
         self._task = self._lab.task()
-        self._gold, self._done_so_far, self._done = None, [], False
+        self._gold = LazyGoldPath(lambda: solution(*wanted), harmless=_HARMLESS)
+        self._done = False
         return self._observe(self._scene)
 
     def step(self, action: str) -> StepOutcome:
@@ -136,7 +119,6 @@ class ScienceWorldEnv(TextEnv):
         action_valid = scene is not before and scene.understood
         if action_valid:
             self._scene, self._done = scene, scene.ended
-            self._done_so_far.append(action)
             if self._gold is not None:
                 self._gold.note(action)
         else:

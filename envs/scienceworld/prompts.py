@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from envs.corpus import episode_texts
-from envs.prompt_template import FIRST_STEP_LINE, PromptTemplate
+from envs.prompt_template import PromptTemplate, with_past
 from envs.scienceworld.actions import ACTIONS
 from envs.scienceworld.env import ScienceWorldEnv
 from envs.scienceworld.expert import expert
@@ -14,19 +14,9 @@ _RULES = f"""\
 {{task}}
 You act by short commands, with names of things for X and Y: {", ".join(ACTIONS)}, teleport to X.
 Think in <think>...</think>, then give one command in <action>...</action>."""
-_TEMPLATE = f"""\
-{_RULES}
-You have made {{step_count}} steps. The last {{history_length}}:
-{{history}}
-Now:
-{{observation}}
-{FIRST_STEP_LINE}
-{_RULES}
-Now:
-{{observation}}"""
 _CORPUS_TASKS = ("find-living-thing", "find-plant")
 
-build_prompt = PromptTemplate(_TEMPLATE, place="envs/scienceworld/prompts.py")
+build_prompt = PromptTemplate(with_past(_RULES), place="envs/scienceworld/prompts.py")
 """The user message for one step."""
 
 

@@ -5,25 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from envs.base import Observation, PastStep, PromptContext
-from envs.prompt_template import FIRST_STEP_LINE, PromptTemplate
+from envs.prompt_template import PromptTemplate, with_past
 from envs.tags import format_response
 
 _RULES = """\
 {task}
 You act by short commands. Commands that are possible now: {actions}.
 Think in <think>...</think>, then give one of them in <action>...</action>."""
-_TEMPLATE = f"""\
-{_RULES}
-You have made {{step_count}} steps. The last {{history_length}}:
-{{history}}
-Now:
-{{observation}}
-{FIRST_STEP_LINE}
-{_RULES}
-Now:
-{{observation}}"""
 
-build_prompt = PromptTemplate(_TEMPLATE, place="envs/textworld/prompts.py")
+build_prompt = PromptTemplate(with_past(_RULES), place="envs/textworld/prompts.py")
 """The user message for one step."""
 
 # Words of the games, in sentences of our own: the games are made by who plays them.

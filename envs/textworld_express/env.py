@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from envs.base import Observation, StepOutcome, TaskStart, TextEnv
-from envs.gold_path import GoldPath
+from envs.gold_path import LazyGoldPath
 from envs.jvm import find_java
-from envs.options import Option, is_int, resolve_options
+from envs.options import Option, is_int, one_of, resolve_options
 
 if TYPE_CHECKING:
     from envs.textworld_express.engine import Game, Scene
@@ -39,16 +39,8 @@ _NUM_SEEDS = 1000
 _HARMLESS = ("look around", "inventory", "examine ", "read ", "task")
 
 OPTION_RULES: Mapping[str, Option] = {
-    "game": Option(
-        default="cookingworld",
-        rule=f"one of {', '.join(GAMES)}",
-        allows=lambda value: isinstance(value, str) and value in GAMES,
-    ),
-    "split": Option(
-        default="train",
-        rule=f"one of {', '.join(FOLDS)}",
-        allows=lambda value: isinstance(value, str) and value in FOLDS,
-    ),
+    "game": one_of(GAMES, default="cookingworld"),
+    "split": one_of(FOLDS, default="train"),
     "params": Option(
         default={},
         rule="an object of whole numbers, such as {numLocations: 5}, or empty",
@@ -91,9 +83,7 @@ class TextWorldExpressEnv(TextEnv):
     def __init__(self) -> None:
         self._game: Game | None = None
         self._scene: Scene | None = None
-        self._gold: GoldPath | None = None
-        self._done_so_far: list[str] = []
-        self._seed = 0
+        self._gold: LazyGoldPath | None = None
         self._task = ""
         self._options: Mapping[str, Any] = {}
         self._done = True
@@ -105,18 +95,7 @@ class TextWorldExpressEnv(TextEnv):
 
     def gold_path(self) -> tuple[str, ...]:
         """Actions that win from here; empty when the game's own solution was left."""
-        if self._done:
-            return ()
-        if self._gold is None:
-            from envs.textworld_express.engine import Game
-
-            # Solving takes longer than playing, so only who asks pays for it.
-            game = Game(self._options["game"], self._options["params"])
-            actions = game.gold_path(self._seed, FOLDS[self._options["split"]][0])
-            self._gold = GoldPath(actions, harmless=_HARMLESS)
-            for action in self._done_so_far:
-                self._gold.note(action)
-        return self._gold.rest
+        return () if self._done or self._gold is None else self._gold.rest
 
     def reset(self, *, seed: int, options: Mapping[str, Any] | None = None) -> Observation:
         """Draw the game of ``seed`` and begin it.
@@ -127,12 +106,17 @@ class TextWorldExpressEnv(TextEnv):
         from envs.textworld_express.engine import Game
 
         resolved = resolve_options(NAME, OPTION_RULES, options)
+        fold, _ = FOLDS[resolved["split"]]
+
+        def new_game() -> Game:
+            return Game(resolved["game"], resolved["params"])
+
         # A new object each time: the old one may have been in a machine that died.
-        self._game = Game(resolved["game"], resolved["params"])
-        self._options, self._seed = resolved, seed
-        self._scene = self._game.start(seed, FOLDS[resolved["split"]][0])
+        self._game, self._options = new_game(), resolved
+        self._scene = self._game.start(seed, fold)
         self._task = self._game.task()
-        self._gold, self._done_so_far, self._done = None, [], False
+        self._gold = LazyGoldPath(lambda: new_game().gold_path(seed, fold), harmless=_HARMLESS)
+        self._done = False
         return self._observe(self._scene)
 
     def step(self, action: str) -> StepOutcome:
@@ -153,7 +137,6 @@ class TextWorldExpressEnv(TextEnv):
             before, scene = scene.score, self._game.act(action)
             self._scene, self._done = scene, scene.won or scene.lost
             reward = scene.score - before
-            self._done_so_far.append(action)
             if self._gold is not None:
                 self._gold.note(action)
         return StepOutcome(

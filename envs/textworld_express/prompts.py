@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from envs.corpus import episode_texts
-from envs.prompt_template import FIRST_STEP_LINE, PromptTemplate
+from envs.prompt_template import PromptTemplate, with_past
 from envs.textworld_express.env import GAMES, TextWorldExpressEnv
 from envs.textworld_express.expert import expert
 
@@ -13,19 +13,9 @@ _RULES = """\
 {task}
 You act by short commands. Commands that are possible now: {actions}.
 Think in <think>...</think>, then give one of them in <action>...</action>."""
-_TEMPLATE = f"""\
-{_RULES}
-You have made {{step_count}} steps. The last {{history_length}}:
-{{history}}
-Now:
-{{observation}}
-{FIRST_STEP_LINE}
-{_RULES}
-Now:
-{{observation}}"""
 _SEEDS_PER_GAME = 4
 
-build_prompt = PromptTemplate(_TEMPLATE, place="envs/textworld_express/prompts.py")
+build_prompt = PromptTemplate(with_past(_RULES), place="envs/textworld_express/prompts.py")
 """The user message for one step."""
 
 
