@@ -16,22 +16,13 @@ from typing import Any
 import torch
 
 from megatron_agent.backend.cpu import cuda_standins
+from megatron_agent.backend.cpu.transformer_settings import WITHOUT_CUDA
 from megatron_agent.checkpoint.layout import Layout
 from megatron_agent.errors import CheckpointError, ConfigError
 
-# Megatron's own switches for its CUDA operators, and what verl sets for the routers of experts.
+# The routers of experts as verl sets them.
 PROVIDER_SETTINGS: dict[str, Any] = {
-    "use_cpu_initialization": True,
-    "gradient_accumulation_fusion": False,
-    "bias_activation_fusion": False,
-    "bias_dropout_fusion": False,
-    "apply_rope_fusion": False,
-    "masked_softmax_fusion": False,
-    "persist_layer_norm": False,
-    "cross_entropy_loss_fusion": False,
-    "tp_comm_overlap": False,
-    "moe_permute_fusion": False,
-    "moe_grouped_gemm": False,
+    **WITHOUT_CUDA,
     "moe_token_dispatcher_type": "alltoall",
     "moe_router_load_balancing_type": "none",
 }

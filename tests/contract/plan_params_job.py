@@ -21,20 +21,12 @@ from megatron.core import parallel_state
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from megatron_agent.backend import cpu
+from megatron_agent.backend.cpu.transformer_settings import WITHOUT_CUDA
 
-NO_CUDA = {
-    "use_cpu_initialization": True,
+SETTINGS = {
+    **WITHOUT_CUDA,
     "perform_initialization": False,
     "init_model_with_meta_device": True,
-    "gradient_accumulation_fusion": False,
-    "bias_activation_fusion": False,
-    "bias_dropout_fusion": False,
-    "apply_rope_fusion": False,
-    "masked_softmax_fusion": False,
-    "persist_layer_norm": False,
-    "cross_entropy_loss_fusion": False,
-    "moe_permute_fusion": False,
-    "moe_grouped_gemm": False,
 }
 
 
@@ -45,6 +37,8 @@ def main() -> None:
     assert cpu.register()
     counts = [count_stages(case) for case in json.load(sys.stdin)]
     json.dump(counts, result)
+    # Nobody else will: at the end the interpreter flushes what stands in sys.stdout by then.
+    result.flush()
 
 
 def count_stages(case: dict[str, Any]) -> list[dict[str, int]]:
@@ -93,7 +87,7 @@ def build(case: dict[str, Any]) -> torch.nn.Module:
         get_gpt_decoder_block_spec, use_transformer_engine=False, normalization="RMSNorm"
     )
     overrides = {
-        **NO_CUDA,
+        **SETTINGS,
         "tensor_model_parallel_size": case["tensor"],
         "pipeline_model_parallel_size": case["pipeline"],
         "context_parallel_size": case["context"],

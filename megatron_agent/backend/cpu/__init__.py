@@ -9,6 +9,8 @@ lazy_import.py    run code when a module gets imported
 cuda_standins.py  stand-ins for what Megatron takes from CUDA
 norm.py attention.py layer_spec.py
                   a transformer in plain PyTorch with Transformer Engine's parameter names
+transformer_settings.py
+                  Megatron's switches for its CUDA operators
 adapters.py       LoRA on those layers
 engine.py         verl's Megatron engines for the device "cpu"
 sgl_kernel_standin.py sglang_hooks.py sglang_process.py

@@ -25,25 +25,10 @@ from verl.workers.engine.megatron.transformer_impl import (
 from megatron_agent.backend.cpu.adapters import check_adapters, feed_adapters
 from megatron_agent.backend.cpu.cuda_standins import cuda_means_cpu
 from megatron_agent.backend.cpu.layer_spec import torch_layer_spec
+from megatron_agent.backend.cpu.transformer_settings import WITHOUT_CUDA
 from megatron_agent.errors import ConfigError
 
 logger = logging.getLogger(__name__)
-
-# Megatron's own switches for its CUDA operators. A user's override_transformer_config still wins.
-TRANSFORMER_DEFAULTS: dict[str, Any] = {
-    "use_cpu_initialization": True,
-    "gradient_accumulation_fusion": False,
-    "bias_activation_fusion": False,
-    "bias_dropout_fusion": False,
-    "apply_rope_fusion": False,
-    "masked_softmax_fusion": False,
-    "persist_layer_norm": False,
-    "cross_entropy_loss_fusion": False,
-    "tp_comm_overlap": False,
-    # Of mixtures of experts; dense models do not read them.
-    "moe_permute_fusion": False,
-    "moe_grouped_gemm": False,
-}
 
 
 class CPUEngineMixin(MegatronEngine):
@@ -154,7 +139,8 @@ def adapt_engine_config(engine_config: McoreEngineConfig) -> None:
                 "%s has no effect on the CPU platform: there is nowhere to move to.", key
             )
             object.__setattr__(engine_config, key, False)
-    overrides = {**TRANSFORMER_DEFAULTS, **engine_config.override_transformer_config}
+    # A user's own still win.
+    overrides = {**WITHOUT_CUDA, **engine_config.override_transformer_config}
     object.__setattr__(engine_config, "dtype", "float32")
     object.__setattr__(engine_config, "override_transformer_config", overrides)
 
