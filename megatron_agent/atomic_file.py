@@ -1,4 +1,4 @@
-"""Files that appear under their name only when they are complete."""
+"""Files that appear under their name only when they are complete, and are on the disk."""
 
 from __future__ import annotations
 
@@ -42,3 +42,12 @@ def atomic_file(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
     except BaseException:
         Path(temp_name).unlink(missing_ok=True)
         raise
+
+
+def sync_to_disk(path: Path) -> None:
+    """Wait until a file's contents, or a folder's list of files, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

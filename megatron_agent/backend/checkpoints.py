@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from megatron_agent.atomic_file import sync_to_disk
 from megatron_agent.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -135,13 +136,13 @@ class CheckpointKeeper:
         sizes = {}
         for path in sorted(folder.rglob("*")):
             if path.is_file():
-                _sync(path)
+                sync_to_disk(path)
                 sizes[str(path.relative_to(folder))] = path.stat().st_size
         partial = folder / (COMPLETE + ".partial")
         partial.write_text(json.dumps({"step": step, "bytes": sizes}, indent=1) + "\n")
-        _sync(partial)
+        sync_to_disk(partial)
         partial.replace(folder / COMPLETE)
-        _sync(folder)
+        sync_to_disk(folder)
 
     def discard_partial(self) -> None:
         """Remove folders that a killed run left half written."""
@@ -186,11 +187,3 @@ class CheckpointKeeper:
             if found != num_bytes:
                 rule = f"must hold {name} with {num_bytes} bytes"
                 raise ConfigError(key, rule, f"{folder} ({found} bytes)", remedy)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,7 +12,7 @@ import torch
 
 from megatron_agent.checkpoint.rules import ModelRules, ParamRule
 from megatron_agent.checkpoint.safetensors_folder import SafetensorsFolder
-from megatron_agent.checkpoint.weights import Weights
+from megatron_agent.checkpoint.weights import FromHF, Weights
 from megatron_agent.errors import CheckpointError
 
 CONFIG = "adapter_config.json"
@@ -114,7 +114,7 @@ def _by_pattern(patterns: dict[str, float] | None, module: str, default: float) 
     return default
 
 
-class MergedWeights:
+class MergedWeights(FromHF):
     """Weights with an adapter added, computed in float32 and rounded once.
 
     Args:
@@ -134,13 +134,6 @@ class MergedWeights:
                 weight = delta.add_(weight)
             merged[name] = weight.to(self.dtype(rule))
         return merged
-
-    def megatron(self, rule: ParamRule) -> torch.Tensor:
-        return rule.to_megatron(self.hf(rule))
-
-    def both(self, rule: ParamRule) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        tensors = self.hf(rule)
-        return tensors, rule.to_megatron(tensors)
 
     def dtype(self, rule: ParamRule) -> torch.dtype:
         return self._dtype or self._weights.dtype(rule)

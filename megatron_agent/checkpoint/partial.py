@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from megatron_agent.atomic_file import atomic_file
+from megatron_agent.atomic_file import atomic_file, sync_to_disk
 from megatron_agent.checkpoint.locate import PARTIAL
 from megatron_agent.checkpoint.output_file import FileRecord
 from megatron_agent.checkpoint.targets import BatchResult
@@ -85,10 +84,10 @@ class PartialFolder:
         """Give the folder its name; everything in it is on disk before."""
         shutil.rmtree(self.root / PROGRESS)
         for path in sorted(self.root.rglob("*")):
-            _sync(path)
-        _sync(self.root)
+            sync_to_disk(path)
+        sync_to_disk(self.root)
         self.root.rename(self.target)
-        _sync(self.target.parent)
+        sync_to_disk(self.target.parent)
 
 
 def _item(stored: Mapping[str, Any]) -> WrittenItem:
@@ -96,11 +95,3 @@ def _item(stored: Mapping[str, Any]) -> WrittenItem:
         key: None if stored[key] is None else tuple(stored[key]) for key in ("offset", "sizes")
     }
     return WrittenItem(**{**stored, **places})
-
-
-def _sync(path: Path) -> None:
-    file_no = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file_no)
-    finally:
-        os.close(file_no)

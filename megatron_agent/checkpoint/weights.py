@@ -39,14 +39,11 @@ class Weights(Protocol):
         """What is missing, too much, or of a wrong shape; one sentence each."""
 
 
-class HFWeights:
-    """Weights of a Hugging Face folder."""
-
-    def __init__(self, folder: SafetensorsFolder) -> None:
-        self.folder = folder
+class FromHF:
+    """Megatron's side of weights that are Hugging Face's."""
 
     def hf(self, rule: ParamRule) -> dict[str, torch.Tensor]:
-        return {name: self.folder.read(name) for name in rule.hf_shapes}
+        raise NotImplementedError
 
     def megatron(self, rule: ParamRule) -> torch.Tensor:
         return rule.to_megatron(self.hf(rule))
@@ -54,6 +51,16 @@ class HFWeights:
     def both(self, rule: ParamRule) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
         tensors = self.hf(rule)
         return tensors, rule.to_megatron(tensors)
+
+
+class HFWeights(FromHF):
+    """Weights of a Hugging Face folder."""
+
+    def __init__(self, folder: SafetensorsFolder) -> None:
+        self.folder = folder
+
+    def hf(self, rule: ParamRule) -> dict[str, torch.Tensor]:
+        return {name: self.folder.read(name) for name in rule.hf_shapes}
 
     def dtype(self, rule: ParamRule) -> torch.dtype:
         return self.folder.tensors[next(iter(rule.hf_shapes))].spec.dtype

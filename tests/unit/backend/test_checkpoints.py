@@ -70,7 +70,7 @@ def test_partial_folders_are_discarded_and_nothing_else_is(keeper):
 def test_a_kill_while_the_mark_is_made_leaves_no_checkpoint(keeper, monkeypatch, num_synced):
     write_complete(keeper, 1)
     write_files(keeper, 2)
-    before = checkpoints._sync
+    before = checkpoints.sync_to_disk
     calls = []
 
     def killed(path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_kill_while_the_mark_is_made_leaves_no_checkpoint(keeper, monkeypatch,
         calls.append(path)
         before(path)
 
-    monkeypatch.setattr(checkpoints, "_sync", killed)
+    monkeypatch.setattr(checkpoints, "sync_to_disk", killed)
     # Two files of verl and the mark under another name; the last sync comes after the rename.
     if num_synced == 3:
         with pytest.raises(KilledError):
@@ -99,7 +99,7 @@ def test_every_file_is_synced_before_the_mark_appears(keeper, monkeypatch):
     synced: list[tuple[str, bool]] = []
     monkeypatch.setattr(
         checkpoints,
-        "_sync",
+        "sync_to_disk",
         lambda path: synced.append((path.name, (folder / COMPLETE).exists())),
     )
     keeper.mark_complete(1)
