@@ -42,13 +42,13 @@ start_cluster() {
         "ports $PORT_BASE-$((PORT_BASE + PORTS_PER_JOB - 1)), logs $MA_ATTEMPT_LOGS"
     # One lost task ends the step, so that the batch shell notices.
     STEP_OPTIONS=(--kill-on-bad-exit=1 --output=/dev/null --error="$MA_ATTEMPT_LOGS/srun-%N.log")
-    step 1 "$HEAD_NODE" bash "$script" head &
-    HEAD_STEP=$!
+    begin_step 1 "$HEAD_NODE" bash "$script" head
+    HEAD_STEP=$STEP_PID
     if ((${#WORKER_NODES[@]})); then
-        step ${#WORKER_NODES[@]} "$(joined , "${WORKER_NODES[@]}")" bash "$script" worker &
-        WORKER_STEP=$!
+        begin_step ${#WORKER_NODES[@]} "$(joined , "${WORKER_NODES[@]}")" bash "$script" worker
+        WORKER_STEP=$STEP_PID
     fi
-    # shellcheck disable=SC2034 # read by step, in runtime.sh
+    # shellcheck disable=SC2034 # read by set_srun, in runtime.sh
     STEP_OPTIONS=()
 }
 

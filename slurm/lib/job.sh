@@ -92,11 +92,12 @@ start_driver() {
     # shellcheck disable=SC2016 # expanded by the inner shell
     local -a command=(bash -c 'echo $$ >"$0"; exec "$@"' "$MA_JOB_SCRATCH/driver.pid" "$@")
     if ((${#SRUN_CONTAINER[@]})); then
-        step 1 "$HEAD_NODE" "${command[@]}" &
+        begin_step 1 "$HEAD_NODE" "${command[@]}"
+        DRIVER=$STEP_PID
     else
         "${CONTAINER_EXEC[@]}" "${command[@]}" & # no function: $! is the driver itself
+        DRIVER=$!
     fi
-    DRIVER=$!
 }
 
 signal_driver() {

@@ -22,7 +22,8 @@ main() {
     NODE=${SLURMD_NODENAME:-$(hostname)}
     LOG=$MA_ATTEMPT_LOGS/ray-$NODE.log
     exec >>"$LOG" 2>&1 </dev/null
-    trap leave TERM
+    trap 'exit 0' TERM
+    trap leave EXIT
     raise_limits
     name_devices_once
     [[ $role == head ]] || make_scratch
@@ -34,13 +35,27 @@ main() {
     esac
 }
 
-# leave: end what this step began, at once; the driver has ended or is lost.
+# leave: the one way out. Ends what this step began, at once: the driver has ended, or Ray has.
 # shellcheck disable=SC2317 # called by a trap
 leave() {
+    local code=$?
     trap '' TERM
+    trap - EXIT
+    set +e
     kill_processes_of_job step
+    ((code == 0)) || keep_ray_logs
     [[ $NODE == "$MA_HEAD_NODE" ]] || remove_scratch
-    exit 0
+    exit "$code"
+}
+
+# keep_ray_logs: why Ray's own daemons ended is in their logs, and the scratch folder goes.
+# shellcheck disable=SC2317 # called by leave
+keep_ray_logs() {
+    local folder=$MA_JOB_SCRATCH/session_latest/logs kept=$MA_ATTEMPT_LOGS/ray-$NODE file
+    for file in "$folder"/{raylet,gcs_server,monitor,dashboard_agent,runtime_env_agent}*.{out,err,log}; do
+        [[ -s $file ]] || continue
+        mkdir -p -- "$kept" && tail -c 1000000 -- "$file" >"$kept/${file##*/}"
+    done
 }
 
 # raise_limits: Ray opens a few files for every worker, and the soft limit is 1024 on many systems.

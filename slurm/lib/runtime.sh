@@ -70,12 +70,24 @@ on_head() {
 # step COUNT NODES COMMAND...: a job step with one task on each of COUNT nodes, which gets all of
 # the job's CPUs, GPUs and memory there, beside other steps. Options for srun: array STEP_OPTIONS.
 step() {
-    local count=$1 names=$2
-    shift 2
+    set_srun "$1" "$2"
+    "${SRUN[@]}" "${@:3}"
+}
+
+# begin_step COUNT NODES COMMAND...: the same in the background. STEP_PID is srun itself and not a
+# shell around it: what is signalled is srun, which passes it on to the tasks.
+begin_step() {
+    set_srun "$1" "$2"
+    "${SRUN[@]}" "${@:3}" &
+    # shellcheck disable=SC2034 # read by the callers, in cluster.sh and job.sh
+    STEP_PID=$!
+}
+
+# set_srun COUNT NODES: the array SRUN, all that stands before a step's command.
+set_srun() {
     local -a cpus=()
     # srun has not inherited --cpus-per-task since 22.05, and one CPU is its default.
     [[ -z ${SLURM_CPUS_PER_TASK:-} ]] || cpus=(--cpus-per-task="$SLURM_CPUS_PER_TASK")
-    srun --overlap --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --nodelist="$names" \
-        --mem=0 "${cpus[@]}" "${STEP_OPTIONS[@]}" "${SRUN_CONTAINER[@]}" \
-        "${CONTAINER_EXEC[@]}" "$@"
+    SRUN=(srun --overlap --nodes="$1" --ntasks="$1" --ntasks-per-node=1 --nodelist="$2"
+        --mem=0 "${cpus[@]}" "${STEP_OPTIONS[@]}" "${SRUN_CONTAINER[@]}" "${CONTAINER_EXEC[@]}")
 }

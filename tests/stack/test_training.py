@@ -80,9 +80,9 @@ def test_data_parallel_run_with_reference_policy_and_critic(training_run: MakeRu
 def test_asynchronous_run_aborts_and_resumes_generation(training_run: MakeRun):
     # The servers are interrupted at each weight update; what they had begun goes on afterwards. One
     # long response an episode, one at a time on each server, first come, first served: whenever a
-    # step has its groups, a response of a later group has begun. The trainer looks for groups every
-    # 2 s, and on a quick machine it then finds those of several steps, which is why there are more
-    # steps than two: an interrupted response ends only when a step waits for it.
+    # step has its groups, a response of a later group has begun. Far more steps than batches under
+    # way: on a quick machine the first steps may find all of theirs finished at one of the trainer's
+    # looks (every 2 s), the later ones must wait for responses that an update has interrupted.
     num_steps = 6
     run = training_run(
         "async",
@@ -93,7 +93,7 @@ def test_asynchronous_run_aborts_and_resumes_generation(training_run: MakeRun):
         "env.max_steps=1",
         "env.tasks.num_train=64",
         "actor_rollout_ref.rollout.max_num_seqs=1",
-        "trainer.v1.colocate_async.num_warmup_batches=12",
+        "trainer.v1.colocate_async.num_warmup_batches=2",
     )
     assert run.finish() == 0, run.output()[-3000:]
     assert [line["episode/count"] for line in run.metrics()] == [6] * num_steps

@@ -47,9 +47,10 @@ def test_the_head_is_where_the_batch_shell_runs(job) -> None:
 
 
 def test_nothing_is_left_on_the_nodes(job) -> None:
-    code, output = job.run('test -d "$MA_JOB_SCRATCH" && echo there')
-    assert code == 0 and "there" in output
-    assert not Path(f"/tmp/ma-{job.number}").exists()
+    code, output = job.run('ls -d "$MA_JOB_SCRATCH"*')
+    own = f"/tmp/ma-{job.number}"
+    assert code == 0 and f"{own}\n" in output and f"{own}-node2\n" in output
+    assert not list(Path("/tmp").glob(f"ma-{job.number}*"))
 
 
 def test_logs_are_kept_per_attempt(job) -> None:
@@ -106,6 +107,8 @@ def test_ray_ending_on_a_node_ends_the_job_and_shows_that_nodes_log(job, node) -
     assert f"Ray ended on {node}." in output
     assert "attempt-0/ray-" in output
     assert "failure 1, of which 3 are borne: back into the queue" in output
+    assert job.log(f"ray-{node}/raylet.err") == f"the raylet of {node}\n"
+    assert not list(Path("/tmp").glob(f"ma-{job.number}*"))
 
 
 def test_usr1_reaches_the_driver_and_85_goes_back_into_the_queue(job) -> None:
