@@ -110,3 +110,9 @@ class HookError(MegatronAgentError, RuntimeError):
 
 class FailureRateError(MegatronAgentError, RuntimeError):
     """More episodes failed than ``env.max_failure_rate`` allows."""
+
+
+class LostProcessError(MegatronAgentError, RuntimeError):
+    """An inference server, a rank or a node of the run is gone. Nothing is wrong with the run; the
+    same command goes on from the last complete checkpoint.
+    """

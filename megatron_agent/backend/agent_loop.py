@@ -26,6 +26,8 @@ from verl.experimental.agent_loop.agent_loop import (
 )
 
 from megatron_agent.backend.env_workers import RolloutResources
+from megatron_agent.backend.failure_rate import LOST_PROCESS
+from megatron_agent.backend.lost_process import is_lost_process
 from megatron_agent.backend.vision import check_response, encode_message, require_eyes
 from megatron_agent.errors import GenerationError, GroupStartError
 from megatron_agent.rollout.env_timings import row_timings
@@ -81,7 +83,7 @@ class GymStepsAgentLoop(AgentLoopBase):
             # an environment's pure functions, or a disk that is full, and not an episode failure:
             # rows of it must not be trained on.
             logger.exception("Session %s of group %s could not be played.", session_id, uid)
-            kind = "group_start" if isinstance(error, GroupStartError) else type(error).__name__
+            kind = _fatal_kind(error)
             output = self._masked_output(uid, session_id, global_steps, failure=f"{kind}: {error}")
             output.extra_fields["fatal"] = f"{kind}: {error}"
             output.extra_fields["reward_extra_info"]["fatal"] = f"{kind}: {error}"
@@ -244,6 +246,12 @@ class GymStepsAgentLoop(AgentLoopBase):
             weight_version_max=None,
         )
         return self._output(sample, None, global_steps, failure=failure)
+
+
+def _fatal_kind(error: Exception) -> str:
+    if isinstance(error, GroupStartError):
+        return "group_start"
+    return LOST_PROCESS if is_lost_process(error) else type(error).__name__
 
 
 def _extra_fields(sample: StepSample, global_steps: int, *, failure: str) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from megatron_agent.backend.failure_rate import check_failure_rate
+from megatron_agent.backend.failure_rate import check_failure_rate, fatal_error
 from megatron_agent.config import AgentSettings
 from megatron_agent.credit import CreditRows, compute_credit
 from megatron_agent.credit.row_weights import row_weights
-from megatron_agent.errors import CreditError, FailureRateError
+from megatron_agent.errors import CreditError
 from megatron_agent.rollout.env_timings import env_metrics
 
 Row = Mapping[str, Any]
@@ -69,6 +69,7 @@ def credit_batch(
     Raises:
         CreditError: a session is missing from its group, a row is malformed, or there is none.
         FailureRateError: too many episodes failed, or one failed in a way that must end the run.
+        LostProcessError: the inference server of a session is gone.
     """
     real = np.flatnonzero(~is_padding_N)
     real_keys = [keys[i] for i in real]
@@ -146,9 +147,7 @@ def _sessions(keys: Sequence[str], rows: Sequence[Row]) -> dict[tuple[str, int],
 def _check_fatal(sessions: Mapping[tuple[str, int], Row]) -> None:
     for (uid, session_id), row in sessions.items():
         if row["fatal"]:
-            raise FailureRateError(
-                f"Session {session_id} of group {uid} could not be played: {row['fatal']}"
-            )
+            raise fatal_error(f"Session {session_id} of group {uid}", str(row["fatal"]))
 
 
 def _check_group_sizes(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from megatron_agent.backend.failure_rate import check_failure_rate
+from megatron_agent.backend.failure_rate import check_failure_rate, fatal_error
 from megatron_agent.errors import FailureRateError
 
 
@@ -28,13 +28,14 @@ def check_evaluation(
 
     Raises:
         FailureRateError: with the reason.
+        LostProcessError: a session's inference server is gone.
 
     Example:
         >>> check_evaluation({"failure": ["", ""], "fatal": ["", ""]}, num_expected=2, max_rate=0.0)
     """
     failures = [str(failure or "") for failure in infos.get("failure", ())]
     for fatal in filter(None, infos.get("fatal", ())):
-        raise FailureRateError(f"A session of the evaluation could not be played: {fatal}")
+        raise fatal_error("A session of the evaluation", fatal)
     if len(failures) < num_expected:
         raise FailureRateError(
             f"The evaluation has {len(failures)} of {num_expected} sessions. "

@@ -1,11 +1,29 @@
-"""Failed episodes are data, until there are too many of them."""
+"""Failed episodes are data, until there are too many of them, or one that could not be played."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-from megatron_agent.errors import FailureRateError
+from megatron_agent.errors import FailureRateError, LostProcessError
+
+LOST_PROCESS = "lost_process"
+"""How the ``fatal`` text of a session begins whose inference server is gone."""
+
+
+def fatal_error(session: str, fatal: str) -> FailureRateError | LostProcessError:
+    """The error that ends a run with a session that could not be played.
+
+    Args:
+        session: which one, in words.
+        fatal: the reason, ``kind: text``.
+
+    Example:
+        >>> fatal_error("Session 0 of group a", "lost_process: the actor died")
+        LostProcessError('Session 0 of group a could not be played: lost_process: the actor died')
+    """
+    kind = LostProcessError if fatal.startswith(f"{LOST_PROCESS}:") else FailureRateError
+    return kind(f"{session} could not be played: {fatal}")
 
 
 def check_failure_rate(failures: Sequence[str], *, max_rate: float, what: str = "episodes") -> None:

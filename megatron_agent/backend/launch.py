@@ -44,7 +44,8 @@ def run(config: DictConfig, run_dir: Path) -> int:
         run_dir: folder of the run; exists.
 
     Returns:
-        Exit code: 0 when all steps are done; stopped on request, that of ``StopSwitch``.
+        Exit code: 0 when all steps are done; stopped on request, that of ``StopSwitch``; 86 when a
+        process of the run was lost, and starting again goes on.
 
     Raises:
         ConfigError: the checkpoint to start from cannot be.
@@ -206,6 +207,7 @@ def _train(config: DictConfig, trainer_name: str) -> int:
     from verl.trainer.ppo.v1 import AgentLoopManagerTQ, get_trainer_cls
     from verl.utils.config import validate_config
 
+    from megatron_agent.backend.lost_process import EXIT_RESTART, loss_behind
     from megatron_agent.backend.stop import StopRequested, StopSwitch
 
     validate_config(
@@ -231,6 +233,16 @@ def _train(config: DictConfig, trainer_name: str) -> int:
     except StopRequested as stop:
         logger.warning("%s; start the same command again to go on.", stop)
         exit_code = StopSwitch.exit_code()
+    except Exception as error:
+        loss = loss_behind(error, trainer)
+        if not loss:
+            raise
+        logger.error(
+            "A process of the run was lost (%s); start the same command again to go on.",
+            loss,
+            exc_info=error,
+        )
+        exit_code = EXIT_RESTART
     finally:
         tracking = getattr(trainer, "logger", None)
         if tracking is not None:

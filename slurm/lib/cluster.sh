@@ -115,12 +115,13 @@ show_node_logs() {
     if ((${#telling[@]} > 4)); then say "and $((${#telling[@]} - 4)) more logs in $MA_ATTEMPT_LOGS"; fi
 }
 
-# stop_cluster: end both steps; srun passes TERM on, and ray_node.sh cleans its node.
+# stop_cluster: end both steps; ray_node.sh cleans its node. By USR2, which srun passes on to the
+# tasks; a TERM to srun is a KILL for them.
 stop_cluster() {
     local -a pids=()
     local pid tries
     for pid in $HEAD_STEP $WORKER_STEP; do
-        kill -TERM "$pid" 2>/dev/null && pids+=("$pid")
+        kill -USR2 "$pid" 2>/dev/null && pids+=("$pid")
     done
     for ((tries = 0; tries < 50; tries++)); do
         kill -0 "${pids[@]}" 2>/dev/null || break

@@ -22,7 +22,7 @@ main() {
     NODE=${SLURMD_NODENAME:-$(hostname)}
     LOG=$MA_ATTEMPT_LOGS/ray-$NODE.log
     exec >>"$LOG" 2>&1 </dev/null
-    trap 'exit 0' TERM
+    trap 'exit 0' TERM USR2 # USR2: stop_cluster, in cluster.sh
     trap leave EXIT
     raise_limits
     name_devices_once
@@ -39,7 +39,7 @@ main() {
 # shellcheck disable=SC2317 # called by a trap
 leave() {
     local code=$?
-    trap '' TERM
+    trap '' TERM USR2
     trap - EXIT
     set +e
     kill_processes_of_job step

@@ -75,7 +75,7 @@ step() {
 }
 
 # begin_step COUNT NODES COMMAND...: the same in the background. STEP_PID is srun itself and not a
-# shell around it: what is signalled is srun, which passes it on to the tasks.
+# shell around it: so signals reach srun.
 begin_step() {
     set_srun "$1" "$2"
     "${SRUN[@]}" "${@:3}" &

@@ -1,0 +1,72 @@
+"""A lost process is told from an error of the program, however it shows."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+ray_exceptions = pytest.importorskip("ray.exceptions")
+
+from megatron_agent.backend import lost_process  # noqa: E402
+from megatron_agent.backend.failure_rate import fatal_error  # noqa: E402
+from megatron_agent.backend.lost_process import is_lost_process, loss_behind  # noqa: E402
+from megatron_agent.errors import FailureRateError, LostProcessError  # noqa: E402
+
+pytestmark = pytest.mark.unit
+
+
+def _task_error(cause: Exception) -> Exception:
+    error = ray_exceptions.RayTaskError("update_actor", "Traceback ...", cause)
+    return error.as_instanceof_cause()
+
+
+def test_rays_own_errors_are_losses() -> None:
+    assert is_lost_process(ray_exceptions.ActorDiedError())
+    assert is_lost_process(ray_exceptions.NodeDiedError("node2"))
+    assert is_lost_process(_task_error(ray_exceptions.ActorDiedError()))
+
+
+def test_what_was_raised_from_a_loss_is_one() -> None:
+    try:
+        try:
+            raise ray_exceptions.ActorDiedError
+        except ray_exceptions.ActorDiedError as error:
+            raise RuntimeError("no weights") from error
+    except RuntimeError as error:
+        assert is_lost_process(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("x"), _task_error(ValueError("x")), ray_exceptions.GetTimeoutError("slow"), None],
+)
+def test_other_errors_are_none(error) -> None:
+    assert not is_lost_process(error)
+
+
+def test_a_broken_collective_is_a_loss_when_a_rank_is_gone(monkeypatch) -> None:
+    asked = []
+
+    def dead_actors(actors):
+        asked.extend(actors)
+        return ["The actor died: killed."] if "rank 1" in asked else []
+
+    monkeypatch.setattr(lost_process, "dead_actors", dead_actors)
+    error = _task_error(RuntimeError("Connection closed by peer"))
+    trainer = SimpleNamespace(
+        actor_rollout_wg=SimpleNamespace(workers=["rank 0", "rank 1"]),
+        llm_server_manager=SimpleNamespace(server_handles=["server"]),
+    )
+    assert loss_behind(error, trainer) == "1 of 2 ranks and 1 servers are gone"
+    assert asked == ["rank 0", "rank 1", "server"]
+    asked.clear()
+    trainer.actor_rollout_wg.workers.pop()
+    assert loss_behind(error, trainer) == ""
+    assert loss_behind(error, None) == ""
+
+
+def test_a_session_without_its_server_ends_the_run_as_a_loss() -> None:
+    lost = fatal_error("Session 0 of group a", "lost_process: The actor died.")
+    assert isinstance(lost, LostProcessError) and is_lost_process(lost)
+    assert isinstance(fatal_error("Session 0", "KeyError: 'x'"), FailureRateError)
