@@ -37,6 +37,9 @@ start_cluster() {
     fi
     # A process that starts slowly on a busy node is not a broken one.
     export RAY_worker_register_timeout_seconds=${RAY_worker_register_timeout_seconds:-180}
+    # Nor is one whose cable is out for a while: with Ray's 20 s a server drops its clients, and their
+    # calls fail. A lost node is noticed by Slurm and by Ray's own checks of its nodes.
+    export RAY_grpc_keepalive_timeout_ms=${RAY_grpc_keepalive_timeout_ms:-60000}
     export RAY_USAGE_STATS_ENABLED=0
     say "Ray on ${#NODES[@]} node(s): head $HEAD_NODE ($MA_HEAD_ADDRESS, ${interface:-no name})," \
         "ports $PORT_BASE-$((PORT_BASE + PORTS_PER_JOB - 1)), logs $MA_ATTEMPT_LOGS"

@@ -2,7 +2,8 @@
 # shellcheck disable=SC2034 # OVERRIDES is used by the files that source this one
 # From `configs/experiment/NAME key=value ...` to Hydra overrides and the site's settings.
 
-# read_experiment EXPERIMENT [key=value ...]: OVERRIDES (array), and MA_... from the cluster file.
+# read_experiment EXPERIMENT [key=value ...]: OVERRIDES (array), with the job's number of nodes, and
+# MA_... from the cluster file.
 read_experiment() {
     (($#)) || fail "$EXIT_SETUP" "name an experiment: sbatch SCRIPT configs/experiment/NAME [key=value ...]"
     local first=$1
@@ -14,7 +15,8 @@ read_experiment() {
             first="experiment=${first%.yaml}"
             ;;
     esac
-    OVERRIDES=("$first" "$@")
+    # Ranks for each node follow from the number of nodes, which is Slurm's to say.
+    OVERRIDES=("$first" "$@" "trainer.nnodes=${SLURM_JOB_NUM_NODES:-1}")
     read_cluster_file
 }
 

@@ -88,6 +88,9 @@ run_worker() {
 
 log_size() { stat -c %s "$LOG"; }
 
+# is_refused BEFORE: whether `ray start` found its own options wrong, as it would again.
+is_refused() { tail -c +$(($1 + 1)) "$LOG" | grep -q '^ValueError: '; }
+
 # has_started BEFORE: whether `ray start` reported success after the log had BEFORE bytes.
 has_started() { tail -c +$(($1 + 1)) "$LOG" | grep -q "$STARTED"; }
 
@@ -129,6 +132,9 @@ run_ray() {
         sleep 0.3 || true
     done
     if has_started "$before"; then fail "$EXIT_NODE_DIED" "Ray ended on $NODE."; fi
+    if is_refused "$before"; then
+        fail "$EXIT_SETUP" "Ray does not start with these settings on $NODE, see the line above."
+    fi
     kill_processes_of_job step
     sleep "${MA_JOIN_PAUSE_S:-2}"
 }

@@ -84,6 +84,15 @@ def test_a_head_that_never_starts_shows_its_log_and_requeues(job) -> None:
     assert job.calls("scontrol requeue")
 
 
+def test_options_that_ray_refuses_are_not_tried_again(job) -> None:
+    job.plan("node2", "refuses")
+    code, output = job.run()
+    assert code == 64, output
+    assert "| ValueError: Attempting to start raylet with 4 GPU" in output
+    assert "Ray does not start with these settings on node2" in output
+    assert not job.calls("scontrol requeue")
+
+
 def test_a_node_that_does_not_join_is_named(job) -> None:
     job.plan("node2", "down")
     code, output = job.run(MA_JOIN_ATTEMPTS="2")

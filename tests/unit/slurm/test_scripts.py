@@ -80,7 +80,7 @@ def test_evaluation_trains_nothing(batch) -> None:
     batch.start_script("eval.sbatch", "demo")
     code, output = batch.finish()
     assert code == 0, output
-    assert "trainer.val_before_train=true trainer.val_only=true trainer.nnodes=2" in output
+    assert "trainer.nnodes=2 trainer.val_before_train=true trainer.val_only=true" in output
 
 
 def test_conversion_needs_no_ray(batch) -> None:

@@ -1,0 +1,80 @@
+"""The whole stack, interrupted: it goes on with the tasks that it would have had."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(2400)]
+
+KILL_SCHEDULER = "kill -9 $(pgrep -f sglang::scheduler | head -n 1)"
+KILL_RANK = "kill -9 $(pgrep -f 'ray::WorkerDict' | tail -n 1)"
+
+
+def _ask_to_stop(slurm, run) -> None:
+    done = slurm.run("scancel", "-b", "-s", "USR1", run.job.number)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_stop_in_any_phase_of_a_step_costs_no_task(run, slurm) -> None:
+    """One run of four attempts: stopped while it generates, updates, and writes a checkpoint."""
+    run.submit(
+        "trainer.total_training_steps=6",
+        # Each phase long enough to be met: long responses, many passes over them.
+        "data.max_response_length=256",
+        "actor_rollout_ref.actor.ppo_epochs=20",
+        "trainer.stop_grace_s=0",
+    )
+    run.wait_for(lambda: run.num_admissions(2) == 1)
+    _ask_to_stop(slurm, run)
+    run.job.wait_for(lambda: run.job.state.get("Restarts") == "1")
+    assert "The episodes of step 2 are set aside." in run.job.log()
+
+    run.wait_for(lambda: run.num_played(3) == 6)
+    time.sleep(2.5)  # the trainer looks for episodes every 2 s, and then updates
+    _ask_to_stop(slurm, run)
+    run.job.wait_for(lambda: run.job.state.get("Restarts") == "2")
+    assert run.has_checkpoint(3)
+
+    run.wait_for(lambda: run.checkpoint(5).exists() and not run.has_checkpoint(5))
+    _ask_to_stop(slurm, run)
+    run.job.wait_for(lambda: run.job.state.get("Restarts") == "3")
+    assert run.has_checkpoint(5)
+    run.assert_complete(6, restarts=3)
+
+
+def test_a_killed_server_and_a_killed_rank_cost_an_attempt_each(run, slurm) -> None:
+    run.submit("trainer.total_training_steps=4")
+    run.wait_for(lambda: run.has_checkpoint(1))
+    slurm.lab("exec", "node1", "bash", "-c", KILL_SCHEDULER)
+    run.job.wait_for(lambda: run.job.state.get("Restarts") == "1")
+    run.wait_for(lambda: run.has_checkpoint(2) and run.num_admissions(3) >= 1)
+    slurm.lab("exec", "node1", "bash", "-c", KILL_RANK)
+    run.assert_complete(4, restarts=2)
+    log = run.job.log()
+    assert log.count("A process of the run was lost") == 2, log[-8000:]
+    assert "failure 2, of which 3 are borne: back into the queue" in log
+    # A new server has the weights of the checkpoint, not those it was started with.
+    assert all(line["training/rollout_probs_diff_max"] < 1e-4 for line in run.metrics())
+
+
+def test_five_interruptions_at_random_moments_change_no_task(run, slurm, job, tmp_path) -> None:
+    num_steps = 30
+    steps = f"trainer.total_training_steps={num_steps}"
+    moments = random.Random(0)
+    run.submit(steps, "trainer.stop_grace_s=1")
+    for number in range(5):
+        run.wait_for(lambda number=number: len(run.steps()) >= 1 + 5 * number)
+        time.sleep(moments.uniform(0, 4))
+        _ask_to_stop(slurm, run)
+        run.job.wait_for(lambda number=number: run.job.state.get("Restarts") == str(number + 1))
+    run.assert_complete(num_steps, restarts=5)
+    interrupted = run.tasks_by_step()
+
+    (tmp_path / "whole").mkdir()
+    run.job.folder = tmp_path / "whole"
+    run.submit(steps)
+    run.assert_complete(num_steps, restarts=0)
+    assert run.tasks_by_step() == interrupted
