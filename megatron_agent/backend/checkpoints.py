@@ -127,6 +127,35 @@ class CheckpointKeeper:
         for name in (COMPLETE, COMPLETE + ".partial"):
             (self.folder(step) / name).unlink(missing_ok=True)
 
+    def check_room(self) -> None:
+        """Refuse to begin a checkpoint that will not fit, judged by the newest complete one. Its
+        older siblings stay: whatever is complete can be resumed from.
+
+        Raises:
+            ConfigError: naming both sizes.
+        """
+        newest = self.latest_complete()
+        if newest is None:
+            return
+        sizes = json.loads((newest / COMPLETE).read_text())["bytes"]
+        needed_bytes, free_bytes = sum(sizes.values()), shutil.disk_usage(self.root).free
+        if free_bytes < needed_bytes:
+            raise ConfigError(
+                "trainer.default_local_dir",
+                f"must have room for a checkpoint of {needed_bytes / 1e9:.3g} GB, as {newest.name}",
+                f"{free_bytes / 1e9:.3g} GB free in {self.root}",
+                "Make room, or keep fewer (trainer.max_ckpt_to_keep), and start the same command "
+                f"again: it goes on from {newest.name}.",
+            )
+
+    def discard(self, step: int) -> None:
+        """Remove what was written of a checkpoint that cannot be finished, to give its room back.
+
+        A complete one stays.
+        """
+        if not self.is_complete(step):
+            shutil.rmtree(self.folder(step), ignore_errors=True)
+
     def mark_complete(self, step: int) -> None:
         """Declare the checkpoint of ``step`` whole. Every file is synced to disk before the mark
         is.

@@ -61,6 +61,8 @@ def run(config: DictConfig, run_dir: Path) -> int:
     keeper = CheckpointKeeper.from_config(config)
     chosen = keeper.choose(trainer.resume_mode, trainer.resume_from_path)
     check_before_resume(run_dir, keeper.step_of(chosen))
+    if int(trainer.save_freq) > 0:
+        keeper.check_room()
     with ExitStack() as stack:
         server = None
         # On a cluster that is there already each node has a server of its own, or none.

@@ -207,8 +207,13 @@ class RunKeepingMixin(_VerlTrainer):
         all three (:meth:`_finish_checkpoint`), so that a kill in between loses no evaluation and
         no line of metrics: the step is taken again.
         """
+        self.checkpoints.check_room()
         self.checkpoints.begin(self.global_steps)
-        super()._save_checkpoint()
+        try:
+            super()._save_checkpoint()
+        except Exception:
+            self.checkpoints.discard(self.global_steps)
+            raise
         self.ledger.checkpoint(self.global_steps)
         self._unmarked_step = self.global_steps
 

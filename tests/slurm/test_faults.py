@@ -32,14 +32,14 @@ def test_a_lost_daemon_of_slurm_costs_an_attempt(job, slurm) -> None:
 
 
 def test_power_loss_of_a_node_costs_an_attempt(job, slurm) -> None:
-    job.submit(LIGHT_STEPS="120")
+    job.submit(LIGHT_STEPS="60")
     job.wait_for_steps(2)
     slurm.lab("node-kill", "node2")
     job.wait_for(lambda: job.state["JobState"] != "RUNNING" or job.state["Restarts"] != "0")
     slurm.lab("node-start", "node2")
     state = job.wait_for_end()
     assert (state["JobState"], state["Restarts"]) == ("COMPLETED", "1"), job.log()
-    assert [step for _, step in job.steps()] == list(range(1, 121))
+    assert [step for _, step in job.steps()] == list(range(1, 61))
 
 
 def test_a_cable_that_is_out_for_a_while_costs_nothing(job, slurm) -> None:

@@ -141,6 +141,27 @@ def test_a_mark_that_a_kill_left_unfinished_is_not_one_of_the_files(keeper):
     keeper.check_loadable(keeper.folder(1))
 
 
+def test_a_checkpoint_that_will_not_fit_is_not_begun(keeper, monkeypatch):
+    keeper.check_room()  # nothing to judge by
+    write_complete(keeper, 1)
+    num_bytes = sum(json.loads((keeper.folder(1) / COMPLETE).read_text())["bytes"].values())
+    free = SimpleNamespace(free=num_bytes)
+    monkeypatch.setattr("shutil.disk_usage", lambda _path: free)
+    keeper.check_room()
+    free.free -= 1
+    with pytest.raises(ConfigError, match=r"must have room for a checkpoint of .* global_step_1"):
+        keeper.check_room()
+    assert keeper.is_complete(1)
+
+
+def test_what_could_not_be_finished_gives_its_room_back(keeper):
+    write_complete(keeper, 1)
+    write_files(keeper, 2)
+    for step in (1, 2, 3):
+        keeper.discard(step)
+    assert keeper.steps() == [1]
+
+
 def test_pruning_keeps_the_newest_complete_ones_and_leaves_partial_ones_alone(keeper):
     write_complete(keeper, 1, 2, 3, 10)
     write_files(keeper, 11)
