@@ -12,10 +12,10 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(2400)]
 ONE_RANK = "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=1"
 """Where a second rank would change nothing but the time: an attempt starts in half of it."""
 
-KILL_RANK = "kill -9 $(pgrep -f ray::WorkerDict | tail -n 1)"
+KILL_RANK = "kill -9 $(pgrep -f ^ray::WorkerDict | tail -n 1)"
 # SGLang's scheduler: the largest child of the server from which processes are forked.
 KILL_SCHEDULER = """
-forker=$(pgrep -f prefork.server | head -n 1)
+forker=$(pgrep -f '[p]refork.server' | head -n 1)
 kill -9 $(ps -o pid=,rss=,args= --ppid $forker | grep prefork.server | sort -n -k 2 | tail -n 1 |
     awk '{print $1}')
 """
