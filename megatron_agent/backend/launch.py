@@ -209,6 +209,7 @@ def _train(config: DictConfig, trainer_name: str) -> int:
     from verl.trainer.ppo.v1 import AgentLoopManagerTQ, get_trainer_cls
     from verl.utils.config import validate_config
 
+    from megatron_agent.backend.loss_watch import LossWatch, watched_actors
     from megatron_agent.backend.lost_process import EXIT_RESTART, loss_behind
     from megatron_agent.backend.stop import StopRequested, StopSwitch
 
@@ -219,37 +220,38 @@ def _train(config: DictConfig, trainer_name: str) -> int:
     )
     StopSwitch.install()
     tq.init(config.transfer_queue)
-    trainer = None
+    trainer = agent_loops = None
     exit_code = 1
-    try:
-        trainer = get_trainer_cls(trainer_name)(config=config)
-        trainer.init()
-        agent_loops = AgentLoopManagerTQ.create(
-            config=config,
-            llm_client=trainer.get_llm_client(),
-            teacher_client=trainer.get_teacher_client(),
-            reward_loop_worker_handles=trainer.get_reward_handles(),
-        )
-        trainer.fit(agent_loops)
-        exit_code = 0
-    except StopRequested as stop:
-        logger.warning("%s; start the same command again to go on.", stop)
-        exit_code = StopSwitch.exit_code()
-    except Exception as error:
-        loss = loss_behind(error, trainer)
-        if not loss:
-            raise
-        logger.error(
-            "A process of the run was lost (%s); start the same command again to go on.",
-            loss,
-            exc_info=error,
-        )
-        exit_code = EXIT_RESTART
-    finally:
-        tracking = getattr(trainer, "logger", None)
-        if tracking is not None:
-            tracking.finish(exit_code=exit_code)
-        tq.close()
+    with LossWatch(lambda: watched_actors(trainer, agent_loops)):
+        try:
+            trainer = get_trainer_cls(trainer_name)(config=config)
+            trainer.init()
+            agent_loops = AgentLoopManagerTQ.create(
+                config=config,
+                llm_client=trainer.get_llm_client(),
+                teacher_client=trainer.get_teacher_client(),
+                reward_loop_worker_handles=trainer.get_reward_handles(),
+            )
+            trainer.fit(agent_loops)
+            exit_code = 0
+        except StopRequested as stop:
+            logger.warning("%s; start the same command again to go on.", stop)
+            exit_code = StopSwitch.exit_code()
+        except Exception as error:
+            loss = loss_behind(error, trainer)
+            if not loss:
+                raise
+            logger.error(
+                "A process of the run was lost (%s); start the same command again to go on.",
+                loss,
+                exc_info=error,
+            )
+            exit_code = EXIT_RESTART
+        finally:
+            tracking = getattr(trainer, "logger", None)
+            if tracking is not None:
+                tracking.finish(exit_code=exit_code)
+            tq.close()
     return exit_code
 
 

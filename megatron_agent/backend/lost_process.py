@@ -94,16 +94,25 @@ def loss_behind(error: BaseException, trainer: Any) -> str:
         trainer: verl's trainer, as far as it was made; its ranks and servers are asked.
     """
     if is_lost_process(error):
-        return _first_line(error)
-    groups = (
-        getattr(trainer, name, None) for name in ("actor_rollout_wg", "critic_wg", "ref_policy_wg")
-    )
-    ranks = [rank for group in groups if group is not None for rank in group.workers]
-    manager = getattr(trainer, "llm_server_manager", None)
-    servers = list(getattr(manager, "server_handles", None) or ())
+        return first_line(error)
+    ranks, servers = ranks_of(trainer), servers_of(trainer)
     dead = dead_actors([*ranks, *servers])
     return f"{len(dead)} of {len(ranks)} ranks and {len(servers)} servers are gone" if dead else ""
 
 
-def _first_line(error: BaseException) -> str:
+def ranks_of(trainer: Any) -> list[Any]:
+    """The actors of verl's worker groups, as far as they were made."""
+    names = ("actor_rollout_wg", "critic_wg", "ref_policy_wg")
+    groups = (getattr(trainer, name, None) for name in names)
+    return [rank for group in groups if group is not None for rank in group.workers]
+
+
+def servers_of(trainer: Any) -> list[Any]:
+    """The actors of the inference servers, as far as they were made."""
+    manager = getattr(trainer, "llm_server_manager", None)
+    return list(getattr(manager, "server_handles", None) or ())
+
+
+def first_line(error: BaseException) -> str:
+    """An error's type and the first line of what it says."""
     return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"

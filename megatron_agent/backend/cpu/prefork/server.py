@@ -143,6 +143,8 @@ def become(request: dict[str, Any], descriptors: Sequence[int]) -> None:
     program.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # Ray ends the process group of a worker that died; the server and all others are in ours.
+    os.setpgid(0, 0)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # First out of the way, then into place: a target number may be in use by another received one.

@@ -202,6 +202,13 @@ def test_two_workers_draw_different_random_numbers(start):
     assert first[1] != second[1]
 
 
+def test_each_worker_leads_a_process_group_of_its_own(start):
+    # Ray kills the group of a worker that died: that must not be the server's.
+    out = finish(start("-c", "import os; print(os.getpid(), os.getpgid(0))"))[1]
+    pid, group = out.split()
+    assert pid == group
+
+
 def test_workers_run_beside_each_other(start):
     processes = [start("-c", "print(input(), flush=True)") for _ in range(5)]
     for process in reversed(processes):
