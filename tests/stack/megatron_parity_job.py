@@ -1,23 +1,27 @@
 """One rank of the parity job: run Megatron cases on the CPU and write what they computed.
 
 ``test_megatron_parity.py`` starts four of these. Importing verl and Megatron takes far longer than
-any case, so all cases share the four processes: each case makes a process group of the first
-``tp * pp * dp`` ranks and tears it down again, and the other ranks wait for their next case.
+any case, so each rank imports once and forks a process for each case, which makes a process group
+of the first ``tp * pp * dp`` ranks; the other ranks wait for their next case. A process for each,
+because gloo's threads outlive their group and wake a hundred times a second: after fifty cases in
+one process they took nearly all of the machine.
 
 Usage: python megatron_parity_job.py SPEC.json RANK
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import logging
 import os
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -29,6 +33,7 @@ PROMPT_LENGTHS = (10, 12, 8, 9)
 VOCAB_SIZE = 320
 LEARNING_RATE = 1e-3
 NUM_STEPS = 3
+PR_SET_PDEATHSIG = 1
 
 
 def token_ids() -> list[torch.Tensor]:
@@ -61,9 +66,26 @@ def main(spec_path: str, rank: int) -> None:
         if rank >= world_size:
             continue
         started = time.monotonic()
-        result = _run_in_group(case, rank, world_size, out / f"rendezvous_{number}")
-        torch.save(result, out / f"{case['name']}.rank{rank}.pt")
+        process = os.fork()
+        if process == 0:
+            _run_case(case, rank, world_size, out / f"rendezvous_{number}")
+        if os.waitpid(process, 0)[1] != 0:
+            raise SystemExit(f"{case['name']} failed on rank {rank}")
         logger.warning("%s: %.1f s", case["name"], time.monotonic() - started)
+
+
+def _run_case(case: dict[str, Any], rank: int, world_size: int, rendezvous: Path) -> NoReturn:
+    """In a process of its own, which ends with the rank that it belongs to."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    try:
+        result = _run_in_group(case, rank, world_size, rendezvous)
+        torch.save(result, rendezvous.parent / f"{case['name']}.rank{rank}.pt")
+    except BaseException:
+        logger.exception("%s on rank %d", case["name"], rank)
+        logging.shutdown()
+        os._exit(1)
+    logging.shutdown()
+    os._exit(0)
 
 
 def _run_in_group(case: dict[str, Any], rank: int, world_size: int, rendezvous: Path) -> Any:

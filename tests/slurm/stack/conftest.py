@@ -40,10 +40,12 @@ class StackRun:
         folder: Path = self.job.folder / "run"
         return folder
 
-    def submit(self, *overrides: str, num_nodes: int = 1) -> None:
+    def submit(
+        self, *overrides: str, num_nodes: int = 1, script: str = "train_gigpo.sbatch"
+    ) -> None:
         self.job.submit(
             f"--nodes={num_nodes}",
-            script="train_gigpo.sbatch",
+            script=script,
             command=(
                 "configs/experiment/frozenlake_cpu.yaml",
                 f"run.dir={self.folder}",
@@ -81,6 +83,11 @@ class StackRun:
         files = (self.folder / "episodes").glob("*.jsonl")
         lines = (line for file in files for line in _json_lines(file))
         return sum(line["global_step"] == step and line["split"] == "train" for line in lines)
+
+    def num_evaluated(self) -> int:
+        """Held-out episodes that have ended."""
+        files = (self.folder / "episodes").glob("*.jsonl")
+        return sum(line["split"] == "eval" for file in files for line in _json_lines(file))
 
     def num_admissions(self, step: int) -> int:
         """How often the tasks of a step were handed to the rollout, over all attempts."""

@@ -20,3 +20,12 @@ def test_two_ranks_a_node_and_two_copies_of_the_model_train_over_two_nodes(run) 
         # Step k samples from the weights of step k - 1, on servers of both nodes.
         assert line["training/rollout_probs_diff_max"] < 1e-4
         assert line["episode/count"] == 6
+
+    # The same folder, by the script for evaluations: its newest checkpoint, on one node.
+    (run.job.folder / "job.log").unlink()
+    run.submit(script="eval.sbatch")
+    state = run.job.wait_for_end()
+    assert (state["JobState"], state["ExitCode"]) == ("COMPLETED", "0:0"), run.job.log()[-5000:]
+    assert "global_step_2, setting global step to 2" in run.job.log()
+    assert run.num_evaluated() == 4
+    assert run.steps() == [1, 2]
