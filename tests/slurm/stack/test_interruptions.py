@@ -10,7 +10,7 @@ import pytest
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(2400)]
 
 ONE_RANK = "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=1"
-"""Where a second rank would change nothing but the time: an attempt starts in half of it."""
+"""Where a second rank would change nothing but the load."""
 
 KILL_RANK = "kill -9 $(pgrep -f ^ray::WorkerDict | tail -n 1)"
 # SGLang's scheduler: the largest child of the server from which processes are forked.
