@@ -165,3 +165,38 @@ def appworld_options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]
     (datasets / "train.txt").write_text("a1_1\na1_2:tag\n")
     (datasets / "dev.txt").write_text("b2_1\n")
     return {"python": str(python), "data_dir": str(folder)}
+
+
+@pytest.fixture(scope="session")
+def tiny_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random policy of 0.2 M parameters whose heads and layers divide by 2."""
+    folder = tmp_path_factory.mktemp("policy") / "tiny"
+    subprocess.run(
+        [
+            sys.executable,
+            str(REPO_ROOT / "tools" / "make_policy.py"),
+            f"--out={folder}",
+            "--hidden=64",
+            "--layers=2",
+            "--intermediate=128",
+        ],
+        check=True,
+        cwd=REPO_ROOT,
+        stdout=subprocess.DEVNULL,
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small_run() -> tuple[str, ...]:
+    """Overrides of a run of the whole stack: 2 groups of 3 sessions, 3 steps an episode."""
+    return (
+        "data.train_batch_size=2",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=1",
+        "env.rollout.n=3",
+        "env.max_steps=3",
+        "env.tasks.num_train=16",
+        "env.tasks.num_eval=4",
+        "trainer.val_before_train=false",
+        "trainer.test_freq=-1",
+    )

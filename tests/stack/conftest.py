@@ -81,28 +81,10 @@ class TrainingRun:
             time.sleep(0.2)
 
 
-@pytest.fixture(scope="session")
-def tiny_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random policy of 0.2 M parameters whose heads divide by 2."""
-    folder = tmp_path_factory.mktemp("policy") / "tiny"
-    subprocess.run(
-        [
-            sys.executable,
-            str(REPO_ROOT / "tools" / "make_policy.py"),
-            f"--out={folder}",
-            "--hidden=64",
-            "--layers=2",
-            "--intermediate=128",
-        ],
-        check=True,
-        cwd=REPO_ROOT,
-        stdout=subprocess.DEVNULL,
-    )
-    return folder
-
-
 @pytest.fixture
-def training_run(tmp_path: Path, tiny_policy: Path) -> Callable[..., TrainingRun]:
+def training_run(
+    tmp_path: Path, tiny_policy: Path, small_run: tuple[str, ...]
+) -> Callable[..., TrainingRun]:
     """Makes small runs: 2 groups of 3 sessions, 3 steps an episode."""
 
     def make(
@@ -122,14 +104,7 @@ def training_run(tmp_path: Path, tiny_policy: Path) -> Callable[..., TrainingRun
                 "experiment=frozenlake_cpu",
                 f"run.dir={folder}",
                 f"actor_rollout_ref.model.path={tiny_policy}",
-                "data.train_batch_size=2",
-                "actor_rollout_ref.actor.ppo_mini_batch_size=1",
-                "env.rollout.n=3",
-                "env.max_steps=3",
-                "env.tasks.num_train=16",
-                "env.tasks.num_eval=4",
-                "trainer.val_before_train=false",
-                "trainer.test_freq=-1",
+                *small_run,
                 "trainer.save_freq=-1",
                 "trainer.total_training_steps=2",
                 *overrides,

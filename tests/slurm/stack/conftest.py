@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +20,6 @@ from megatron_agent.ledger import (
     read_ledger,
 )
 
-REPO_ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 900
 
 
@@ -34,6 +31,7 @@ class StackRun:
 
     job: Any
     policy: Path
+    small_run: tuple[str, ...]
 
     @property
     def folder(self) -> Path:
@@ -50,14 +48,7 @@ class StackRun:
                 "configs/experiment/frozenlake_cpu.yaml",
                 f"run.dir={self.folder}",
                 f"actor_rollout_ref.model.path={self.policy}",
-                "data.train_batch_size=2",
-                "actor_rollout_ref.actor.ppo_mini_batch_size=1",
-                "env.rollout.n=3",
-                "env.max_steps=3",
-                "env.tasks.num_train=16",
-                "env.tasks.num_eval=4",
-                "trainer.val_before_train=false",
-                "trainer.test_freq=-1",
+                *self.small_run,
                 "trainer.save_freq=1",
                 *overrides,
             ),
@@ -131,20 +122,6 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
-@pytest.fixture(scope="session")
-def tiny_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random policy of 0.2 M parameters whose heads and layers divide by 2."""
-    folder = tmp_path_factory.mktemp("policy") / "tiny"
-    shape = ("--hidden=64", "--layers=2", "--intermediate=128")
-    subprocess.run(
-        [sys.executable, REPO_ROOT / "tools/make_policy.py", f"--out={folder}", *shape],
-        check=True,
-        cwd=REPO_ROOT,
-        stdout=subprocess.DEVNULL,
-    )
-    return folder
-
-
 @pytest.fixture
-def run(job: Any, tiny_policy: Path) -> StackRun:
-    return StackRun(job, tiny_policy)
+def run(job: Any, tiny_policy: Path, small_run: tuple[str, ...]) -> StackRun:
+    return StackRun(job, tiny_policy, small_run)
