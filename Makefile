@@ -28,7 +28,7 @@ demo: setup
 	$(PY) -m megatron_agent.demo --tp $(TP) --pp $(PP)
 
 test: setup
-	$(PY) -m pytest -m "$(TIERS)"
+	@tools/test.sh $(PY) "$(TIERS)"
 
 lint: setup
 	$(PY) -m ruff check .

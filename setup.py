@@ -28,7 +28,14 @@ CUDA_KERNELS = [
     "flash-attn-4>=4.0.0b9",
 ]
 TEXT_RETRIEVAL = ["bm25s>=0.2.14,<0.4", "PyStemmer>=2.2,<4"]
-DEV = ["pytest>=8", "pytest-timeout>=2.3", "hypothesis>=6.100", "ruff>=0.9", "mypy>=1.13"]
+DEV = [
+    "pytest>=8",
+    "pytest-timeout>=2.3",
+    "pytest-xdist>=3.5",
+    "hypothesis>=6.100",
+    "ruff>=0.9",
+    "mypy>=1.13",
+]
 
 setup(
     name="megatron-agent",
