@@ -120,6 +120,19 @@ def prepare_run(run_dir: Path, config: DictConfig, argv: Sequence[str]) -> RunFo
     return RunFolder(path=run_dir, attempt=len(attempts))
 
 
+def current_attempt(run_dir: Path) -> int:
+    """Number of the newest attempt, 0 where none has begun. Any process of a run may ask.
+
+    Raises:
+        ConfigError: ``run.json`` cannot be read.
+
+    Example:
+        >>> current_attempt(Path("runs/demo"))  # doctest: +SKIP
+        1
+    """
+    return len(_read_record(run_dir)["attempts"])
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON so that ``path`` holds, at any moment, its old content or all of the new one."""
     with atomic_file(path) as file:

@@ -75,7 +75,9 @@ class GymStepsAgentLoop(AgentLoopBase):
             )
             episode = await self._play(task, uid, session_id, sampling_params)
             episode = await self._rescore(episode, kwargs)
-            RolloutResources.journal(self.config).append(episode, global_step=global_steps)
+            RolloutResources.journal(self.config).append(
+                episode, global_step=global_steps, attempt=RolloutResources.attempt(self.config)
+            )
         except asyncio.CancelledError:
             raise
         except Exception as error:

@@ -17,6 +17,7 @@ from envs.prompt_template import with_prompt_file
 from envs.registry import EnvSpec, load_env
 from megatron_agent.rollout.env_pool import EnvPool
 from megatron_agent.rollout.journal import EpisodeJournal
+from megatron_agent.run_folder import current_attempt
 
 
 class RolloutResources:
@@ -25,6 +26,7 @@ class RolloutResources:
     _pool: EnvPool | None = None
     _pool_lock: asyncio.Lock | None = None
     _journal: EpisodeJournal | None = None
+    _attempt: int | None = None
     _env_specs: ClassVar[dict[str, EnvSpec]] = {}
     _reward_function: Callable[..., Any] | None = None
     _reward_function_loaded = False
@@ -77,9 +79,16 @@ class RolloutResources:
     @classmethod
     def journal(cls, config: Any) -> EpisodeJournal:
         """The file that this process appends its episodes to:
-        ``<run.dir>/episodes/<pid>.jsonl``.
+        ``<run.dir>/episodes/<node>-<pid>.jsonl``.
         """
         if cls._journal is None:
             folder = Path(str(config.run.dir)) / "episodes"
             cls._journal = EpisodeJournal(folder / f"{os.uname().nodename}-{os.getpid()}.jsonl")
         return cls._journal
+
+    @classmethod
+    def attempt(cls, config: Any) -> int:
+        """Which start of the run this process belongs to, from 1."""
+        if cls._attempt is None:
+            cls._attempt = current_attempt(Path(str(config.run.dir)))
+        return cls._attempt

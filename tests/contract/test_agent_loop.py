@@ -85,6 +85,7 @@ def use_journal(monkeypatch: pytest.MonkeyPatch, append: Any) -> None:
 
     journal = SimpleNamespace(append=append)
     monkeypatch.setattr(agent_loop.RolloutResources, "journal", lambda _: journal)
+    monkeypatch.setattr(agent_loop.RolloutResources, "attempt", lambda _: 1)
 
 
 def test_a_session_without_steps_is_one_masked_row(

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from megatron_agent import atomic_file, provenance
 from megatron_agent.config import ConfigProblemsError, compose_config
 from megatron_agent.errors import ConfigError
-from megatron_agent.run_folder import prepare_run, write_json
+from megatron_agent.run_folder import current_attempt, prepare_run, write_json
 
 pytestmark = pytest.mark.unit
 
@@ -42,10 +42,12 @@ def test_the_first_start_writes_everything_a_reader_needs(
 
 
 def test_a_resume_appends_an_attempt(tmp_path: Path, config: DictConfig) -> None:
+    assert current_attempt(tmp_path) == 0
     prepare_run(tmp_path, config, ["first"])
     config.trainer.total_training_steps = 99  # may change: a run may go on for longer
     run = prepare_run(tmp_path, config, ["second"])
     assert (run.attempt, run.is_resumed) == (2, True)
+    assert current_attempt(tmp_path) == 2
     attempts = json.loads((tmp_path / "run.json").read_text())["attempts"]
     assert [attempt["command"] for attempt in attempts] == [["first"], ["second"]]
 
