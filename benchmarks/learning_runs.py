@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -18,6 +19,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from megatron_agent.backend.cpu.environment import set_cpu_environment
+from megatron_agent.backend.cpu.prefork.launch import PreforkServer, prefork_server
 from megatron_agent.policy.evaluate import wilson_interval
 
 EVAL_SUCCESS = "success/mean@1"
@@ -127,8 +130,12 @@ def run_and_report(plan: Plan, name: str, *, train: bool) -> None:
     if train:
         if not plan.policy.exists():
             _make_policy(plan)
-        for run in plan.runs:
-            _train(run, plan)
+        set_cpu_environment()
+        # Its imports, most of the start of a run, are done once for all of them.
+        with prefork_server(plan.folder / "prefork.log") as server:
+            server.wait_ready()
+            for run in plan.runs:
+                _train(run, plan, server)
     table = "\n\n".join([_start(plan), _table(plan), _endings(plan)])
     print(table)
     table_path, picture_path = plan.folder / f"{name}.md", plan.folder / f"{name}.png"
@@ -165,14 +172,14 @@ def _make_policy(plan: Plan) -> None:
     )
 
 
-def _train(run: Run, plan: Plan) -> None:
+def _train(run: Run, plan: Plan, server: PreforkServer) -> None:
     steps, _ = run.curve(TRAIN_SUCCESS)
     if steps and steps[-1] >= plan.iterations:
         return
     run.folder.mkdir(parents=True, exist_ok=True)
     print(f"{run.method} seed {run.seed}: training in {run.folder}", flush=True)
     command = [
-        sys.executable,
+        str(server.python),
         "-m",
         "megatron_agent.train",
         "experiment=frozenlake_cpu",
@@ -194,7 +201,8 @@ def _train(run: Run, plan: Plan) -> None:
         *plan.overrides,
     ]
     with (run.folder / "train.log").open("ab") as log:
-        subprocess.run(command, check=True, stdout=log, stderr=log)
+        environment = {**os.environ, **server.environment}
+        subprocess.run(command, check=True, stdout=log, stderr=log, env=environment)
 
 
 def _table(plan: Plan) -> str:

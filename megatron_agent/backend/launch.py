@@ -65,8 +65,10 @@ def run(config: DictConfig, run_dir: Path) -> int:
         keeper.check_room()
     with ExitStack() as stack:
         server = None
-        # On a cluster that is there already each node has a server of its own, or none.
-        if config.cluster.get("prefork", False) and not joins_cluster(config):
+        # One that stands already serves this run too. On a cluster that is there before the run
+        # each node has a server of its own, or none.
+        stands = PYTHON_VARIABLE in os.environ or joins_cluster(config)
+        if config.cluster.get("prefork", False) and not stands:
             # Started first: its imports take as long as the driver's own.
             server = stack.enter_context(prefork_server(run_dir / "logs" / "prefork.log"))
         stack.callback(_stop_ray)
@@ -166,7 +168,7 @@ def start_ray(config: DictConfig, server: PreforkServer | None = None) -> None:
         runtime_env["py_executable"] = str(server.python)
         runtime_env["env_vars"].update(server.environment)
         server.wait_ready()
-    elif joins_cluster(config) and PYTHON_VARIABLE in os.environ:
+    elif config.cluster.get("prefork", False) and PYTHON_VARIABLE in os.environ:
         runtime_env["py_executable"] = os.environ[PYTHON_VARIABLE]
         wait_for_server(Path(os.environ[SOCKET_VARIABLE]))
         for name in (PYTHON_VARIABLE, SOCKET_VARIABLE):

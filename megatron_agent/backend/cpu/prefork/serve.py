@@ -1,9 +1,12 @@
-"""A prefork server for one node of a cluster: ``python -m ...prefork.serve FOLDER``.
+"""A prefork server that stands before a run starts: ``python -m ...prefork.serve FOLDER``.
 
-Where a run starts its own Ray, the run starts the server too (:mod:`launch`). On a cluster that is
-there before the run, whoever starts Ray on a node starts this beside it, with the same FOLDER on
-every node, so that one path names the stand-in everywhere. It ends, with all that was forked, when
-its standard input closes.
+A run that starts its own Ray starts the server too (:mod:`launch`), unless one stands already: then
+`MEGATRON_AGENT_PREFORK_SOCKET` and `MEGATRON_AGENT_PREFORK_PYTHON` in its environment name it. On a
+cluster that is there before the run, whoever starts Ray on a node starts this beside it, with the
+same FOLDER on every node, so that one path names the stand-in everywhere. One server also spares
+many short runs on one machine their imports, as in the tests; ``FOLDER/python -m
+megatron_agent.train`` forks even the driver from it. It ends, with all that was forked, when its
+standard input closes.
 """
 
 from __future__ import annotations

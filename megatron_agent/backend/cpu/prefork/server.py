@@ -161,6 +161,10 @@ def become(request: dict[str, Any], descriptors: Sequence[int]) -> None:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
+    # What a Python does that starts: the server has read only its own.
+    for entry in reversed(os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        if entry and entry not in sys.path:
+            sys.path.insert(0, entry)
     if "numpy" in sys.modules:  # random reseeds itself after a fork, numpy does not
         sys.modules["numpy"].random.seed()
 

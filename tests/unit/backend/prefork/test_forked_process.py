@@ -267,3 +267,9 @@ def test_without_a_server_the_stand_in_is_a_plain_python(server, tmp_path: Path)
             [str(server.python), "-c", code, "-x"], env=env, stdout=subprocess.PIPE, text=True
         )
         assert finish(process)[:2] == (0, f"False {process.pid} ['-x']\n")
+
+
+def test_modules_are_found_where_the_clients_path_says(start, tmp_path):
+    (tmp_path / "only_here.py").write_text("print('found')")
+    env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    assert finish(start("-c", "import only_here", env=env)) == (0, "found\n", "")
