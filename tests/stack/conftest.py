@@ -8,15 +8,44 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from megatron_agent.backend.cpu.prefork.launch import (
+    SOCKET,
+    server_environment,
+    wait_for_server,
+)
+from megatron_agent.backend.cpu.prefork.protocol import PYTHON_VARIABLE
+
 REPO_ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 900
+
+
+@pytest.fixture(scope="session")
+def standing_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of a process that is forked from one server for the whole session: its
+    imports, most of a short run, are done once. `TrainingRun` starts its driver so, too.
+    """
+    folder = tmp_path_factory.mktemp("prefork")
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "megatron_agent.backend.cpu.prefork.serve", str(folder)],
+            cwd=REPO_ROOT,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+        )
+        wait_for_server(folder / SOCKET, timeout_s=START_TIMEOUT_S)
+        assert server.poll() is None, (folder / "log").read_text()[-3000:]
+        yield server_environment(folder)
+        assert server.stdin is not None
+        server.stdin.close()
+        server.wait(timeout=60)
 
 
 @dataclass
@@ -28,12 +57,17 @@ class TrainingRun:
     environment: dict[str, str]
     program: tuple[str, ...] = ("-m", "megatron_agent.train")
 
+    @property
+    def python(self) -> str:
+        """What starts the driver."""
+        return self.environment.get(PYTHON_VARIABLE, sys.executable)
+
     def start(self) -> subprocess.Popen[bytes]:
         """Start ``megatron_agent.train`` in a process of its own; output goes to the run folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "output.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, *self.program, *self.overrides],
+                [self.python, *self.program, *self.overrides],
                 cwd=REPO_ROOT,
                 env={**os.environ, **self.environment},
                 stdout=log,
@@ -83,18 +117,25 @@ class TrainingRun:
 
 @pytest.fixture
 def training_run(
-    tmp_path: Path, tiny_policy: Path, small_run: tuple[str, ...]
+    tmp_path: Path,
+    tiny_policy: Path,
+    small_run: tuple[str, ...],
+    request: pytest.FixtureRequest,
 ) -> Callable[..., TrainingRun]:
-    """Makes small runs: 2 groups of 3 sessions, 3 steps an episode."""
+    """Makes small runs: 2 groups of 3 sessions, 3 steps an episode. With ``alone=True`` the command
+    is the one that a user types, with a server of its own.
+    """
 
     def make(
         name: str,
         *overrides: str,
         script: str = "",
         arguments: tuple[str, ...] = (),
+        alone: bool = False,
         **environment: str,
     ) -> TrainingRun:
         folder = tmp_path / name
+        shared = {} if alone else request.getfixturevalue("standing_server")
         program = (
             (str(REPO_ROOT / script), *arguments) if script else ("-m", "megatron_agent.train")
         )
@@ -109,7 +150,7 @@ def training_run(
                 "trainer.total_training_steps=2",
                 *overrides,
             ),
-            environment=environment,
+            environment={**shared, **environment},
             program=program,
         )
 

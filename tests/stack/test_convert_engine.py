@@ -11,6 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from megatron_agent.backend.cpu.prefork.protocol import PYTHON_VARIABLE
+
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,9 +32,10 @@ def convert(*arguments: str | Path) -> str:
     return done.stdout
 
 
-def run_engine(folder: Path) -> None:
+def run_engine(folder: Path, server: dict[str, str]) -> None:
     environment = {
         **os.environ,
+        **server,
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "VERL_PLATFORM": "cpu",
@@ -41,7 +44,7 @@ def run_engine(folder: Path) -> None:
     ranks = []
     for rank in range(WORLD_SIZE):
         with (folder / f"rank{rank}.log").open("wb") as log:
-            command = [sys.executable, str(JOB), str(folder), str(rank), str(WORLD_SIZE)]
+            command = [server[PYTHON_VARIABLE], str(JOB), str(folder), str(rank), str(WORLD_SIZE)]
             ranks.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
     try:
         codes = [process.wait(timeout=JOB_TIMEOUT_S) for process in ranks]
@@ -52,10 +55,12 @@ def run_engine(folder: Path) -> None:
     assert codes == [0] * WORLD_SIZE, (folder / "rank0.log").read_text()[-3000:]
 
 
-def test_a_checkpoint_of_verls_engine_converts(tiny_policy: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_of_verls_engine_converts(
+    tiny_policy: Path, tmp_path: Path, standing_server: dict[str, str]
+) -> None:
     (tmp_path / "policy").symlink_to(tiny_policy)
     convert(tiny_policy, tmp_path / "start", "--layout", "TP2", "--shard-size", "200KB")
-    run_engine(tmp_path)
+    run_engine(tmp_path, standing_server)
 
     weights = torch.load(tmp_path / "weights.pt")
     source = load_file(tiny_policy / "model.safetensors")

@@ -109,7 +109,11 @@ def test_every_credit_method_moves_the_policy_of_an_asynchronous_run(
         arguments=(",".join(METHODS),),
     )
     assert run.finish() == 0, run.output()[-3000:]
-    _assert_every_method_moved_the_policy(run.metrics())
+    steps = run.metrics()
+    _assert_every_method_moved_the_policy(steps)
+    assert [line["train/optimizer_steps"] for line in steps] == [2] * len(METHODS)
+    versions = {turn["weight_version_min"] for e in run.episodes() for turn in e["turns"]}
+    assert len(versions) > 1, "the servers never changed their weights"
 
 
 def test_gspo_on_step_rows_with_dynamic_sampling_and_groups_by_similarity(

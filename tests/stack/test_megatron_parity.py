@@ -13,7 +13,6 @@ import logging
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,6 +23,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+
+from megatron_agent.backend.cpu.prefork.protocol import PYTHON_VARIABLE
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1500)]
 
@@ -131,12 +132,14 @@ class Parity:
 
 
 @pytest.fixture(scope="module")
-def parity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parity]:
+def parity(
+    tmp_path_factory: pytest.TempPathFactory, standing_server: dict[str, str]
+) -> Iterator[Parity]:
     folder = tmp_path_factory.mktemp("megatron_parity")
     models = {name: _make_model(name, folder / name) for name in (*MODELS, MOE_MODEL)}
     spec = folder / "spec.json"
     spec.write_text(json.dumps({"out": str(folder), "cases": _cases(folder)}))
-    processes = _start(spec, folder)
+    processes = _start(spec, folder, standing_server)
     try:
         result = Parity(folder, {name: _reference(model) for name, model in models.items()})
         _wait(processes, folder)
@@ -276,9 +279,10 @@ def _named_as_in_files(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
             yield name, parameter.detach()
 
 
-def _start(spec: Path, folder: Path) -> list[subprocess.Popen[bytes]]:
+def _start(spec: Path, folder: Path, server: dict[str, str]) -> list[subprocess.Popen[bytes]]:
     environment = {
         **os.environ,
+        **server,
         "VERL_PLATFORM": "cpu",
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(JOB.parents[2]),
@@ -289,7 +293,7 @@ def _start(spec: Path, folder: Path) -> list[subprocess.Popen[bytes]]:
     processes = []
     for rank in range(NUM_PROCESSES):
         with open(folder / f"log.{rank}", "wb") as log:
-            command = [sys.executable, str(JOB), str(spec), str(rank)]
+            command = [server[PYTHON_VARIABLE], str(JOB), str(spec), str(rank)]
             processes.append(
                 subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
             )

@@ -1,7 +1,7 @@
 """The whole loop on the real stack: Ray, TransferQueue, Megatron, SGLang, FrozenLake.
 
-Each test is one run (or a few) of ``megatron_agent.train`` with a random policy, so it takes about
-a minute, nearly all of it start-up.
+Each test is one run (or a few) of ``megatron_agent.train`` with a random policy. Most of a short
+run would be imports, so all but the first are forked from one server.
 """
 
 from __future__ import annotations
@@ -19,8 +19,15 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 MakeRun = Callable[..., "TrainingRun"]  # noqa: F821 - see conftest.py
 
 
-def test_tensor_parallel_run_with_two_servers(training_run: MakeRun):
-    run = training_run("tp2", "trainer.total_training_steps=3", "trainer.save_freq=3")
+def test_tensor_parallel_run_with_two_servers_and_evaluations(training_run: MakeRun):
+    run = training_run(
+        "tp2",
+        "trainer.total_training_steps=3",
+        "trainer.save_freq=3",
+        "trainer.val_before_train=true",
+        "trainer.test_freq=3",
+        alone=True,
+    )
     assert run.finish() == 0, run.output()[-3000:]
 
     steps = run.metrics()
@@ -41,11 +48,16 @@ def test_tensor_parallel_run_with_two_servers(training_run: MakeRun):
     attempts = json.loads((run.folder / "run.json").read_text())["attempts"]
     assert attempts[0]["config"]["algorithm"]["adv_estimator"] == "gigpo"
 
-    episodes = run.episodes()
+    episodes = [e for e in run.episodes() if e["split"] == "train"]
     assert len(episodes) == 3 * 2 * 3
     assert all(1 <= episode["num_steps"] <= 3 for episode in episodes)
     first_boards = {(e["uid"], e["turns"][0]["observation"]) for e in episodes}
     assert len(first_boards) == len({e["uid"] for e in episodes}), "a group starts in one state"
+
+    held_out = [e["task_id"] for e in run.episodes() if e["split"] == "eval"]
+    assert len(held_out) == 2 * 4  # before and after
+    assert len(set(held_out)) == 4
+    assert not {e["task_id"] for e in episodes} & set(held_out)
 
 
 def test_pipeline_parallel_run_with_grpo(training_run: MakeRun):
@@ -100,42 +112,6 @@ def test_asynchronous_run_aborts_and_resumes_generation(training_run: MakeRun):
     turns = [turn for episode in run.episodes() for turn in episode["turns"]]
     interrupted = [t for t in turns if t["weight_version_min"] < t["weight_version_max"]]
     assert interrupted, "no response was aborted under one version and finished under the next"
-
-
-def test_servers_on_devices_of_their_own_get_the_weights_of_each_iteration(training_run: MakeRun):
-    run = training_run(
-        "separate",
-        "trainer.v1.trainer_mode=separate_async",
-        # Two updates an iteration, each of one group.
-        "trainer.v1.separate_async.parameter_sync_step=2",
-        "actor_rollout_ref.hybrid_engine=false",
-        "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=1",
-        "actor_rollout_ref.rollout.nnodes=1",
-        "actor_rollout_ref.rollout.n_gpus_per_node=1",
-        # Episodes of the version before are trained on too, and their probabilities differ.
-        "trainer.max_rollout_probs_diff=null",
-        "trainer.total_training_steps=3",
-    )
-    assert run.finish() == 0, run.output()[-3000:]
-    steps = run.metrics()
-    assert [line["train/optimizer_steps"] for line in steps] == [2, 2, 2]
-    versions = {t["weight_version_min"] for episode in run.episodes() for t in episode["turns"]}
-    assert len(versions) > 1, "the servers never changed their weights"
-
-
-def test_evaluation_counts_every_held_out_task(training_run: MakeRun):
-    run = training_run(
-        "eval",
-        "trainer.val_before_train=true",
-        "trainer.test_freq=1",
-        "trainer.total_training_steps=1",
-    )
-    assert run.finish() == 0, run.output()[-3000:]
-    held_out = [e["task_id"] for e in run.episodes() if e["split"] == "eval"]
-    assert len(held_out) == 2 * 4  # before and after
-    assert len(set(held_out)) == 4
-    trained = {e["task_id"] for e in run.episodes() if e["split"] == "train"}
-    assert not trained & set(held_out)
 
 
 def test_crashing_environments_are_data_until_too_many_crash(training_run: MakeRun, tmp_path: Path):
