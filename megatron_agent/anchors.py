@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from megatron_agent.errors import EnvError
+from megatron_agent.errors import AnchorError
 
 DIGEST_BYTES = 16
 """128 bits: a collision among 2**40 states has a chance below 2**-48."""
@@ -40,7 +40,7 @@ def anchor_digest(value: Any) -> str:
             itself.
 
     Raises:
-        EnvError: the anchor is None or holds a type that has no canonical bytes.
+        AnchorError: the anchor is None or holds a type that has no canonical bytes.
 
     Example:
         >>> anchor_digest("kitchen") == anchor_digest("kitchen")
@@ -50,7 +50,7 @@ def anchor_digest(value: Any) -> str:
         False
     """
     if value is None:
-        raise EnvError(
+        raise AnchorError(
             "anchor must be a value that names the state, got None. "
             "Return text, bytes, a number or a numpy array as Observation.anchor."
         )
@@ -100,7 +100,7 @@ def _encode(value: Any, place: str) -> tuple[str, bytes]:
                 for key, item in value.items()
             )
             return "dict", b"".join(sorted(pairs))
-    raise EnvError(
+    raise AnchorError(
         f"{place} must be str, bytes, int, float, bool, a numpy array, or a tuple, list or dict of "
         f"these, got {type(value).__name__}. Convert it, e.g. with str(...) or .numpy()."
     )
@@ -116,7 +116,7 @@ def _encode_array(array: np.ndarray, place: str) -> tuple[str, bytes]:
         return f"array object {shape}", _digest_items(array.ravel().tolist(), place)
     # An extended-precision float (itemsize above 8) carries padding bytes of no meaning.
     if array.dtype.kind not in _PLAIN_KINDS or (array.dtype.kind == "f" and array.itemsize > 8):
-        raise EnvError(
+        raise AnchorError(
             f"{place} must be an array of numbers, bools, text or bytes, got dtype {array.dtype}. "
             "Convert it, e.g. to float64, or to a dict with one plain array per field."
         )

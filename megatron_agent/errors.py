@@ -58,6 +58,12 @@ class EnvError(MegatronAgentError, RuntimeError):
     """
 
 
+class AnchorError(MegatronAgentError, ValueError):
+    """An observation has no anchor, or one that cannot be compared. Steps cannot be credited then,
+    so this is a mistake in the environment's code that ends the run, and no failed episode.
+    """
+
+
 class EnvTimeoutError(EnvError):
     """One reset or step took longer than its deadline."""
 

@@ -216,8 +216,9 @@ class GymStepsAgentLoop(AgentLoopBase):
         )
 
     def _anchor_text(self, sample: StepSample, turn: Turn | None) -> dict[str, Any]:
-        """The anchor's text travels only where steps are grouped by it: it can be long."""
-        if not self.config.algorithm.gigpo.enable_similarity:
+        """The anchor's text travels only where somebody reads it: it can be long."""
+        algorithm = self.config.algorithm
+        if not (algorithm.gigpo.enable_similarity or algorithm.get("needs_anchor_text", False)):
             return {}
         if turn is None:
             return {"anchor_text": sample.anchor}

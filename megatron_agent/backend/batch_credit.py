@@ -16,7 +16,7 @@ import numpy as np
 
 from megatron_agent.backend.failure_rate import check_failure_rate, fatal_error
 from megatron_agent.config import AgentSettings
-from megatron_agent.credit import CreditRows, compute_credit
+from megatron_agent.credit import CreditRows, compute_credit, credit_needs
 from megatron_agent.credit.row_weights import row_weights
 from megatron_agent.errors import CreditError
 from megatron_agent.rollout.env_timings import env_metrics
@@ -49,6 +49,8 @@ def credit_batch(
     is_padding_N: np.ndarray,
     response_length_N: np.ndarray,
     value_N: np.ndarray | None = None,
+    log_prob_N: np.ndarray | None = None,
+    entropy_N: np.ndarray | None = None,
     num_groups: int | None = None,
     removed: Mapping[str, Sequence[Row]] | None = None,
 ) -> BatchCredit:
@@ -62,6 +64,8 @@ def credit_batch(
         is_padding_N: rows that verl added to fill the batch.
         response_length_N: tokens of each row that the loss sees.
         value_N: a critic's value of each row's state, when there is a critic.
+        log_prob_N: log-probability of each row's response, where the method needs it.
+        entropy_N: mean entropy of the policy over each row's response, where the method needs it.
         num_groups: groups that were asked for; None when nobody knows.
         removed: rows, each with its ``key``, of groups that were played in this step and are not
             trained on. They are in the means over episodes and in nothing else.
@@ -98,12 +102,17 @@ def credit_batch(
     credit_rows = CreditRows.from_keys(
         real_keys,
         anchor_N=np.array([row["anchor"] for row in real_rows], dtype=object),
-        anchor_text_N=_anchor_texts(real_keys, real_rows, settings),
+        anchor_text_N=_anchor_texts(real_keys, real_rows, settings, method),
         step_reward_N=np.array([float(row["step_reward"]) for row in real_rows]),
         episode_return_N=np.array([float(row["episode_return"]) for row in real_rows]),
         action_valid_N=np.array([row["action_valid"] for row in real_rows]),
         failed_N=np.array([bool(row["failed"]) for row in real_rows]),
-        value_N=None if value_N is None else np.asarray(value_N, dtype=np.float64)[real],
+        # A session without steps has no state to value.
+        value_N=None
+        if value_N is None
+        else np.where([row["episode_length"] > 0 for row in real_rows], value_N[real], 0.0),
+        log_prob_N=None if log_prob_N is None else log_prob_N[real],
+        entropy_N=None if entropy_N is None else entropy_N[real],
     )
     result = compute_credit(method, credit_rows, settings.credit_config(method))
     weight_N = row_weights(
@@ -121,16 +130,18 @@ def credit_batch(
 
 
 def _anchor_texts(
-    keys: Sequence[str], rows: Sequence[Row], settings: AgentSettings
+    keys: Sequence[str], rows: Sequence[Row], settings: AgentSettings, method: str
 ) -> np.ndarray | None:
-    """Texts to group steps by, when the run asks for that."""
-    if not settings.algorithm.gigpo.enable_similarity:
+    """Texts of the states, when the run or its method asks for them."""
+    by_method = "anchor_text" in credit_needs(method)
+    if not (by_method or settings.algorithm.gigpo.enable_similarity):
         return None
+    who = f"credit method {method!r}" if by_method else "algorithm.gigpo.enable_similarity"
     for key, row in zip(keys, rows, strict=True):
         if not isinstance(row.get("anchor_text"), str):
             raise CreditError(
-                f"anchors must be text for algorithm.gigpo.enable_similarity, got none at row "
-                f"{key}. Let the environment return text as Observation.anchor, or set it to false."
+                f"anchors must be text for {who}, got none at row {key}. Let the environment "
+                "return text as Observation.anchor, or train without it."
             )
     return np.array([row["anchor_text"] for row in rows], dtype=object)
 

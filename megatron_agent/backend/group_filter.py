@@ -42,20 +42,29 @@ class GroupFilterMixin(_VerlReplayBuffer):
     num_groups: int
     max_num_batches: int
     at_bound: str
+    normalize_by_length: bool
     refill_fn: Any
     bounds_refills = False
     """verl's synchronous buffer asks for two prompts where one group was evicted."""
 
-    def use_bound(self, *, num_groups: int, max_num_batches: int, at_bound: str) -> None:
+    def use_bound(
+        self,
+        *,
+        num_groups: int,
+        max_num_batches: int,
+        at_bound: str,
+        normalize_by_length: bool = False,
+    ) -> None:
         """Set the options.
 
         Args:
             num_groups: groups of a training batch.
             max_num_batches: batches of groups that a step may roll out, the first one included.
             at_bound: ``train`` or ``stop``.
+            normalize_by_length: sessions are compared by return per step.
         """
         self.num_groups, self.max_num_batches = num_groups, max_num_batches
-        self.at_bound = at_bound
+        self.at_bound, self.normalize_by_length = at_bound, normalize_by_length
         self._has_spread: dict[str, bool] = {}
         self._removed: dict[str, list[Row]] = {}
         self._num_evicted = 0
@@ -111,7 +120,8 @@ class GroupFilterMixin(_VerlReplayBuffer):
                 step_reward_N=np.array([float(row["step_reward"]) for row in rows]),
                 episode_return_N=np.array([float(row["episode_return"]) for row in rows]),
                 action_valid_N=np.array([bool(row["action_valid"]) for row in rows]),
-            )
+            ),
+            normalize_by_length=self.normalize_by_length,
         )
         self._has_spread.update(zip(spread.uid_P, spread.keep_P.tolist(), strict=True))
 
@@ -163,10 +173,8 @@ class FilteringReplayBufferAsync(GroupFilterMixin, ReplayBufferAsync):
     """For the asynchronous modes."""
 
 
-def filtering(
-    replay_buffer: ReplayBuffer, *, num_groups: int, max_num_batches: int, at_bound: str
-) -> ReplayBuffer:
-    """``replay_buffer``, as verl built it, with a bound (`GroupFilterMixin.use_bound`).
+def filtering(replay_buffer: ReplayBuffer, **bound: Any) -> ReplayBuffer:
+    """``replay_buffer``, as verl built it, with a bound: arguments of `GroupFilterMixin.use_bound`.
 
     verl chooses and builds the class itself, from a list of arguments that grows with each
     release; so the object is taken as it is and given the class that knows more.
@@ -175,7 +183,7 @@ def filtering(
     cls: Any = FilteringReplayBufferAsync if is_async else FilteringReplayBuffer
     bounded = cls.__new__(cls)
     vars(bounded).update(vars(replay_buffer))
-    bounded.use_bound(num_groups=num_groups, max_num_batches=max_num_batches, at_bound=at_bound)
+    bounded.use_bound(**bound)
     return bounded
 
 

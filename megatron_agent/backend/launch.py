@@ -27,6 +27,7 @@ from megatron_agent.backend.names import TRAINER_PREFIX
 from megatron_agent.backend.preflight import PLUGIN
 from megatron_agent.backend.run_ledger import check_before_resume
 from megatron_agent.config import split_config
+from megatron_agent.credit import credit_names, credit_needs
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +109,11 @@ def prepare_for_verl(config: DictConfig) -> str:
         mode = str(config.trainer.v1.trainer_mode)
         config.transfer_queue.enable = True
         config.trainer.use_v1 = True
+        # The agent loop knows the rows and not the method: verl's field for it names our estimator.
+        method = str(config.algorithm.adv_estimator)
+        config.algorithm.needs_anchor_text = (
+            method in credit_names() and "anchor_text" in credit_needs(method)
+        )
         # Our progress line and metrics.jsonl take the place of verl's console dump.
         config.trainer.logger = [name for name in config.trainer.logger if name != "console"]
         # One rule for what is kept, ours: verl's own would delete inside folders marked complete.

@@ -11,13 +11,15 @@ Credit is one number per row, computed here, where row keys and extra fields can
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import torch
 import transfer_queue as tq
 from omegaconf import DictConfig, open_dict
+from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import trainer_separate_async
 from verl.trainer.ppo.v1.trainer_base import register_trainer
@@ -39,9 +41,12 @@ from megatron_agent.backend.parity_guard import ParityGuard
 from megatron_agent.backend.run_keeping import RunKeepingMixin
 from megatron_agent.backend.verl_fixes import repair_separate_async
 from megatron_agent.config import AgentSettings
-from megatron_agent.credit import credit_names
+from megatron_agent.credit import credit_names, credit_needs
 
 repair_separate_async(trainer_separate_async)
+
+FIELD_OF_COLUMN = {"log_prob": "old_log_probs", "entropy": "entropy"}
+"""Where TransferQueue has what a credit method may ask for (`register_credit`)."""
 
 
 class AgentTrainerMixin(RunKeepingMixin):
@@ -79,6 +84,7 @@ class AgentTrainerMixin(RunKeepingMixin):
                 num_groups=self._num_groups(),
                 max_num_batches=max_num_batches,
                 at_bound=self.settings.algorithm.filter_at_bound,
+                normalize_by_length=self.settings.algorithm.episode_reward.normalize_by_length,
             )
         return watched(
             replay_buffer,
@@ -113,10 +119,12 @@ class AgentTrainerMixin(RunKeepingMixin):
         """
         if self.config.algorithm.adv_estimator != ESTIMATOR_NAME:
             return super()._compute_advantage(batch, metrics)
+        wanted = credit_needs(self.credit_method)
+        fields = [name for column, name in FIELD_OF_COLUMN.items() if column in wanted]
         data = tq.kv_batch_get(
             keys=batch.keys,
             partition_id=batch.partition_id,
-            select_fields=["extra_fields"] + ["values"] * self.use_critic,
+            select_fields=["extra_fields", *fields, *["values"] * self.use_critic],
         )
         rows = [dict(getattr(row, "data", row)) for row in list(data["extra_fields"])]
         removed = self._removed_groups()
@@ -136,6 +144,8 @@ class AgentTrainerMixin(RunKeepingMixin):
             value_N=np.array([float(value_L[0]) for value_L in data["values"]])
             if self.use_critic
             else None,
+            log_prob_N=_per_row(data, "old_log_probs", torch.sum),
+            entropy_N=_per_row(data, "entropy", torch.mean),
             num_groups=self._num_groups(),
             removed=removed,
         )
@@ -185,6 +195,13 @@ class AgentTrainerMixin(RunKeepingMixin):
         finally:
             with open_dict(self.config):
                 node.ppo_mini_batch_size, rollout.n = before
+
+
+def _per_row(data: TensorDict, name: str, reduce: Callable[[torch.Tensor], Any]) -> Any:
+    """One number for each row's response tokens; None where the field was not fetched."""
+    if name not in data:
+        return None
+    return np.array([float(reduce(value_L)) for value_L in data[name]])
 
 
 @register_trainer(TRAINER_PREFIX + "sync")

@@ -63,8 +63,12 @@ def compute_credit(name: str, rows: CreditRows, config: CreditConfig) -> CreditR
     rows.validate()
     _check_needs(name, credit_facts(name).needs, rows)
     order = rows.canonical_order_N
-    with np.errstate(over="ignore", invalid="ignore"):  # the check below says it with a place
-        result = method(rows.take(order), config)
+    try:
+        # A square that overflows makes a deviation of inf and an advantage of 0, which looks right.
+        with np.errstate(over="raise", invalid="ignore"):
+            result = method(rows.take(order), config)
+    except FloatingPointError as error:
+        raise _too_large(name, rows, str(error)) from error
     _check_result(name, result, rows, order)
     position_N = np.empty_like(order)
     position_N[order] = np.arange(rows.num_rows)
@@ -78,7 +82,10 @@ def check_options(name: str, config: CreditConfig) -> None:
         RegistryError: no method has this name.
         ConfigError: the penalty goes to a level that the method has not.
     """
-    check_penalty_mode(name, credit_facts(name).levels, config)
+    levels = credit_facts(name).levels
+    if name == "hgpo" and config.hgpo.base_group:
+        levels = ("episode", *levels)
+    check_penalty_mode(name, levels, config)
 
 
 def _check_needs(name: str, needs: Sequence[str], rows: CreditRows) -> None:
@@ -91,15 +98,33 @@ def _check_needs(name: str, needs: Sequence[str], rows: CreditRows) -> None:
 
 
 def _check_result(name: str, result: CreditResult, rows: CreditRows, order: np.ndarray) -> None:
-    advantage_N = result.advantage_N
-    if advantage_N.shape != (rows.num_rows,):
+    if not isinstance(result, CreditResult):
         raise CreditError(
-            f"credit method {name!r} must return one advantage per row, shape "
-            f"({rows.num_rows},), got shape {advantage_N.shape}. Fix the method."
+            f"credit method {name!r} must return a CreditResult, got {type(result).__name__}. "
+            "Fix the method."
         )
-    bad = np.flatnonzero(~np.isfinite(advantage_N))
-    if bad.size:
-        raise CreditError(
-            f"credit method {name!r} must return finite advantages, got {advantage_N[bad[0]]} at "
-            f"{rows.place(int(order[bad[0]]))}. Look for rewards near the limits of float64."
-        )
+    for what, value_N in (("advantage", result.advantage_N), ("return", result.return_N)):
+        shape = np.shape(value_N)
+        if shape != (rows.num_rows,):
+            raise CreditError(
+                f"credit method {name!r} must give one {what} per row, shape ({rows.num_rows},), "
+                f"got shape {shape}. Fix the method."
+            )
+        bad = np.flatnonzero(~np.isfinite(value_N))
+        if bad.size:
+            place = rows.place(int(order[bad[0]]))
+            raise _too_large(name, rows, f"{what} of {value_N[bad[0]]} at {place}")
+    for metric, value in result.metrics.items():
+        if not np.isfinite(value):
+            raise _too_large(name, rows, f"{metric} of {value}")
+
+
+def _too_large(name: str, rows: CreditRows, found: str) -> CreditError:
+    """Numbers that float64 cannot hold come from rewards near its limits, or from the method."""
+    size_N = np.maximum(np.abs(rows.step_reward_N), np.abs(rows.episode_return_N))
+    row = int(np.argmax(size_N))
+    return CreditError(
+        f"credit method {name!r} must give finite numbers, got {found}. The largest reward or "
+        f"return is {size_N[row]:g} at {rows.place(row)}: scale rewards to the size of 1, or fix "
+        "the method."
+    )

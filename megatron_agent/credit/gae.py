@@ -32,7 +32,7 @@ from megatron_agent.credit.penalty import penalty_in_step_returns
 from megatron_agent.credit.registry import register_credit
 from megatron_agent.credit.result import CreditResult
 from megatron_agent.credit.rows import CreditRows
-from megatron_agent.credit.segments import discounted_returns, whiten
+from megatron_agent.credit.segments import discounted_returns, group_statistics, whiten
 
 
 @register_credit("gae", needs=("value",), levels=("step",))
@@ -65,8 +65,10 @@ def gae(rows: CreditRows, config: CreditConfig) -> CreditResult:
     if config.whiten_advantages:
         step_N = whiten(step_N, config.epsilon)
     # How much of the targets' variance the critic explains: 1 perfect, 0 no better than a constant.
-    spread = float(np.var(target_N))
+    # Of targets that are all equal there is none to explain.
+    targets = group_statistics(target_N, np.zeros(rows.num_rows, dtype=np.int64), 1)
     metrics = {"credit/value/mean_over_rows": float(np.mean(rows.value_N))}
-    if spread > 0:
-        metrics["credit/value_explained_variance/share"] = 1 - float(np.var(advantage_N)) / spread
+    if not targets.flat_K[0]:
+        unexplained = float(np.var(advantage_N)) / float(np.var(target_N))
+        metrics["credit/value_explained_variance/share"] = 1 - unexplained
     return assemble(rows, config, layout, return_N=target_N, step_N=step_N, metrics=metrics)

@@ -1,5 +1,5 @@
 """Which task groups can teach anything by their episodes (dynamic sampling of DAPO, Yu et al.,
-arXiv 2503.14476): those whose sessions do not all have the same return.
+arXiv 2503.14476): those whose sessions do not all have the same score.
 
 Only the decision is made here. Sampling further tasks in place of those left out, and what to do
 when no more may be sampled, is up to the trainer.
@@ -19,12 +19,12 @@ from megatron_agent.credit.segments import group_statistics
 
 @dataclass(frozen=True, eq=False)
 class GroupSpread:
-    """The task groups of a batch and whether their returns differ."""
+    """The task groups of a batch and whether their scores differ."""
 
     uid_P: tuple[str, ...]
     """Group ids, sorted."""
     keep_P: NDArray[np.bool_]
-    """Whether the returns of the group's sessions differ."""
+    """Whether the scores of the group's sessions differ."""
     keep_N: NDArray[np.bool_]
     """The same per row, in the order of the rows."""
 
@@ -34,15 +34,17 @@ class GroupSpread:
         return float(np.mean(self.keep_P))
 
 
-def groups_with_spread(rows: CreditRows) -> GroupSpread:
-    """Find the groups whose sessions have different returns.
+def groups_with_spread(rows: CreditRows, *, normalize_by_length: bool = False) -> GroupSpread:
+    """Find the groups whose sessions have different scores.
 
-    Raw returns decide, before penalties and before any division by length. Returns count as equal
-    within `segments.SPREAD_TOLERANCE`, as in the credit methods: a group that is kept here gets
-    episode credit there, and one that is not gets none. A group of one has no spread.
+    Returns decide, before penalties. They count as equal within `segments.SPREAD_TOLERANCE`, as in
+    the credit methods: a group that is kept here gets episode credit in a method that compares the
+    episodes of a group, and one that is not gets none. A group of one has no spread.
 
     Args:
         rows: real rows of whole groups, without padding, in any order.
+        normalize_by_length: compare returns divided by the number of steps, where the method does
+            (``algorithm.episode_reward.normalize_by_length``).
 
     Raises:
         CreditError: the rows are not valid.
@@ -60,9 +62,10 @@ def groups_with_spread(rows: CreditRows) -> GroupSpread:
     sorted_rows = rows.take(order)
     layout = Layout.of(sorted_rows)
     first_G = layout.first_row_G
-    statistics = group_statistics(
-        sorted_rows.episode_return_N[first_G], layout.group_code_N[first_G], layout.num_groups
-    )
+    score_G = sorted_rows.episode_return_N[first_G]
+    if normalize_by_length:
+        score_G = score_G / layout.num_steps_N[first_G]
+    statistics = group_statistics(score_G, layout.group_code_N[first_G], layout.num_groups)
     keep_P = ~statistics.flat_K
     keep_N = np.empty(rows.num_rows, dtype=bool)
     keep_N[order] = keep_P[layout.group_code_N]

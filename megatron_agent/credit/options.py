@@ -35,7 +35,10 @@ class HgpoOptions:
         if not isinstance(length, int) or isinstance(length, bool) or length < 0:
             key = "algorithm.hgpo.history_length"
             raise ConfigError(key, "must be an integer >= 0", length, "Use 2.")
-        check_number("algorithm.hgpo.length_weight_alpha", self.length_weight_alpha, "Use 1.0.")
+        # A weight of (k + 1) ** alpha: beyond this one comparison alone would count.
+        check_number(
+            "algorithm.hgpo.length_weight_alpha", self.length_weight_alpha, "Use 1.0.", high=16.0
+        )
         check_flag("algorithm.hgpo.base_group", self.base_group)
 
 

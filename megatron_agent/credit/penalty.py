@@ -19,7 +19,9 @@
 
 In the last three the penalty moves the group's mean, and under ``mean_std_norm`` its size depends
 on the group: one invalid row among n otherwise equal ones gets ``-(n-1)/sqrt(n)`` whatever the
-coefficient.
+coefficient. Where the statistics are taken over sessions, only the penalty of step 0 is in them;
+that of a later step is divided as far as it stays within the range of the sessions' scores, and
+counts as it is beyond (``-coef`` where all scores are equal).
 
 A method without an episode level refuses ``score``, one without a step level ``step_return``
 (`check_penalty_mode`); under ``both`` the penalty goes where there is a place for it. Returns in

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from megatron_agent.anchors import anchor_digest
 from megatron_agent.credit.config import CreditConfig
 from megatron_agent.credit.rows import CreditRows
-from megatron_agent.errors import CreditError, EnvError
+from megatron_agent.errors import AnchorError, CreditError
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _MODES = {"mean_norm": "mean_norm", "mean_std_norm": "mean_std_norm"}
@@ -169,7 +169,7 @@ def _step(record: dict[str, Any], place: str) -> int:
 def _anchor(record: dict[str, Any], place: str) -> str:
     try:
         return anchor_digest(_field(record, "anchor", place))
-    except EnvError as error:
+    except AnchorError as error:
         raise CreditError(f"{place}: {error}") from error
 
 

@@ -31,6 +31,9 @@ _DTYPE_KINDS = {
 OPTIONAL_COLUMNS = ("anchor", "anchor_text", "failed", "value", "log_prob", "entropy")
 """Columns (without ``_N``) that a batch may lack; a method names those that it needs."""
 
+_MAX_DIGITS = 18
+"""Of a session or step number: what an int64 surely holds."""
+
 _MUST_BE_FINITE = ("step_reward_N", "episode_return_N", "value_N", "log_prob_N", "entropy_N")
 
 
@@ -122,12 +125,13 @@ class CreditRows:
         arrays of any number type. The result is not validated yet.
 
         Raises:
-            CreditError: a key of another form, or a flag that is neither true nor false.
+            CreditError: a key of another form, a number that is none, or a flag that is neither
+                true nor false.
         """
         group_N, session_N, step_N = _split_keys(keys)
 
-        def floats(column: ArrayLike | None) -> NDArray[np.float64] | None:
-            return None if column is None else np.asarray(column, dtype=np.float64)
+        def floats(name: str, column: ArrayLike | None) -> NDArray[np.float64] | None:
+            return None if column is None else _floats(name, column)
 
         def labels(column: ArrayLike | None) -> NDArray[np.object_] | None:
             return None if column is None else np.asarray(column, dtype=object)
@@ -138,13 +142,13 @@ class CreditRows:
             step_N=step_N,
             anchor_N=labels(anchor_N),
             anchor_text_N=labels(anchor_text_N),
-            step_reward_N=np.asarray(step_reward_N, dtype=np.float64),
-            episode_return_N=np.asarray(episode_return_N, dtype=np.float64),
+            step_reward_N=_floats("step_reward_N", step_reward_N),
+            episode_return_N=_floats("episode_return_N", episode_return_N),
             action_valid_N=_bools("action_valid_N", action_valid_N),
             failed_N=None if failed_N is None else _bools("failed_N", failed_N),
-            value_N=floats(value_N),
-            log_prob_N=floats(log_prob_N),
-            entropy_N=floats(entropy_N),
+            value_N=floats("value_N", value_N),
+            log_prob_N=floats("log_prob_N", log_prob_N),
+            entropy_N=floats("entropy_N", entropy_N),
         )
 
     def validate(self) -> None:
@@ -288,7 +292,7 @@ def _split_keys(
     session_N = np.empty(len(keys), dtype=np.int64)
     step_N = np.empty(len(keys), dtype=np.int64)
     for row, key in enumerate(keys):
-        uid, _, rest = key.rpartition("_")
+        uid, _, rest = key.rpartition("_") if isinstance(key, str) else ("", "", "")
         uid, _, session = uid.rpartition("_")
         if not (uid and _is_number(session) and _is_number(rest)):
             raise CreditError(
@@ -297,6 +301,21 @@ def _split_keys(
             )
         group_N[row], session_N[row], step_N[row] = uid, int(session), int(rest)
     return group_N, session_N, step_N
+
+
+def _floats(name: str, column: ArrayLike) -> NDArray[np.float64]:
+    """Numbers as float64; what would lose a part on the way, text or complex, is refused."""
+    try:
+        numbers = np.asarray(column)
+        # None would become NaN.
+        has_none = numbers.dtype.kind == "O" and None in numbers.ravel().tolist()
+        if numbers.dtype.kind not in "biufO" or has_none:
+            raise TypeError(f"{numbers.dtype} values {numbers.ravel()[:1].tolist()}")
+        return numbers.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise CreditError(
+            f"{name} must hold one real number per row, got {error}. Give floats."
+        ) from error
 
 
 def _bools(name: str, column: ArrayLike) -> NDArray[np.bool_]:
@@ -312,4 +331,4 @@ def _bools(name: str, column: ArrayLike) -> NDArray[np.bool_]:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS

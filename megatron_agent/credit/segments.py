@@ -122,8 +122,17 @@ def relative_to_group(
 
     Exactly 0 in a lonely group, and exactly 0 for the members of a group without spread. A row
     that is no member of the population its group's statistics were taken from (see
-    `episode.episode_advantage`) may lie outside a flat group; it keeps its plain distance, since
-    there is no spread to divide by.
+    `episode.episode_advantage`) may lie outside the range of its members. What lies beyond is not
+    divided: a spread that knows nothing of it may be as small as it likes.
+
+    Example:
+        Members 0 and 2 (mean 1, std 1.41); a row at -3 is 3 below the least of them.
+
+        >>> statistics = group_statistics(np.array([0.0, 2.0]), np.array([0, 0]), 1)
+        >>> relative_to_group(
+        ...     np.array([0.0, -3.0]), np.array([0, 0]), statistics, divide_by_std=True,
+        ...     epsilon=1e-9).round(2).tolist()
+        [-0.71, -3.71]
 
     Args:
         value_N: one value per row.
@@ -133,13 +142,14 @@ def relative_to_group(
         epsilon: added to the std.
     """
     flat_K = statistics.flat_K
-    distance_N = value_N - statistics.mean_K[code_N]
-    inside_N = (value_N >= statistics.low_K[code_N]) & (value_N <= statistics.high_K[code_N])
-    distance_N[statistics.lonely_K[code_N] | (flat_K[code_N] & inside_N)] = 0.0
-    if not divide_by_std:
-        return distance_N
-    divisor_K = np.where(flat_K, 1.0, statistics.std_K + epsilon)
-    return distance_N / divisor_K[code_N]
+    inside_N = np.clip(value_N, statistics.low_K[code_N], statistics.high_K[code_N])
+    beyond_N = value_N - inside_N
+    distance_N = inside_N - statistics.mean_K[code_N]
+    distance_N[flat_K[code_N]] = 0.0
+    beyond_N[statistics.lonely_K[code_N]] = 0.0
+    if divide_by_std:
+        distance_N /= np.where(flat_K, 1.0, statistics.std_K + epsilon)[code_N]
+    return distance_N + beyond_N
 
 
 def whiten(value_N: NDArray[np.float64], epsilon: float) -> NDArray[np.float64]:

@@ -6,15 +6,19 @@ import re
 from functools import lru_cache
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
-_CHUNK = re.compile(r"[-+.]*\w+(?:[^\w\s]\w+)*")
+_CHUNK = re.compile(r"[-\u2212+.]*\w+(?:[^\w\s]\w+)*")
 """Word characters, with a sign before them and single punctuation marks inside: ``-1.5``,
 ``3,000``, ``12:30``, ``b-07/a`` and ``x=3`` are one chunk each."""
 
 _NUMBER_WORD = re.compile(
     "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|"
     "sixteen|seventeen|eighteen|nineteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|"
-    "hundred|thousand|million|first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|"
-    "once|twice"
+    "hundred|thousand|million|billion|trillion|dozen|half|quarter|"
+    "first|second|third|(four|fif|six|seven|eigh|nin|ten|eleven|twelf|thirteen|fourteen|fifteen|"
+    "sixteen|seventeen|eighteen|nineteen)th|"
+    "(twent|thirt|fort|fift|sixt|sevent|eight|ninet)ieth|(hundred|thousand|million)th|"
+    "once|twice|thrice|"
+    "x{0,3}(ix|iv|v?i{0,3})"  # roman numerals to 39; a lone letter is an id anyway
 )
 
 

@@ -58,6 +58,7 @@ class EnvSession:
         """Start the task's episode.
 
         Raises:
+            AnchorError: the first observation has no anchor that can be compared.
             EnvError: the environment or its process failed.
             GroupStartError: another session of the group started in a different state.
         """

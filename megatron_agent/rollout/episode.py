@@ -4,8 +4,9 @@
 
 Every prompt is built afresh from the current observation and a window of past steps; it never grows
 with the episode. What goes wrong inside an episode ends it as data (`Episode.failure`): the turns
-already played are kept, and the group stays whole. Three things are not data and propagate: being
-cancelled, a group whose sessions start in different states, and mistakes of the caller.
+already played are kept, and the group stays whole. Four things are not data and propagate: being
+cancelled, a group whose sessions start in different states, an observation without an anchor, and
+mistakes of the caller.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from __future__ import annotations
 import inspect
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from envs.base import Observation, ParsedAction, StepOutcome
 from megatron_agent.anchors import anchor_digest
 from megatron_agent.errors import (
+    AnchorError,
     EnvDiedError,
     EnvError,
     EnvGarbageError,
@@ -91,6 +95,7 @@ async def run_episode(
         When the environment fails on an action, that turn is kept with reward 0.
 
     Raises:
+        AnchorError: an observation has no anchor, or one that cannot be digested.
         GroupStartError: the group's sessions start in different states.
         ConfigError: images are asked for, and an observation has none.
         ValueError: a limit below 1.
@@ -134,6 +139,15 @@ async def run_episode(
     )
 
 
+@contextmanager
+def _at_step(step_idx: int) -> Iterator[None]:
+    """Say at which step an anchor was missing; who calls says in which session."""
+    try:
+        yield
+    except AnchorError as error:
+        raise AnchorError(f"step {step_idx}: {error}") from error
+
+
 @dataclass(kw_only=True)
 class _Player:
     """One episode under way."""
@@ -156,7 +170,8 @@ class _Player:
         self.memory.reset(task)
         started_s = time.perf_counter()
         try:
-            observation = await self.session.reset()
+            with _at_step(0):
+                observation = await self.session.reset()
         finally:
             self.reset_s = time.perf_counter() - started_s
         for step_idx in range(self.max_steps):
@@ -167,7 +182,8 @@ class _Player:
         self.success = bool(outcome.info.get("success", False))
 
     async def _turn(self, step_idx: int, observation: Observation) -> StepOutcome:
-        anchor = anchor_digest(observation.anchor)
+        with _at_step(step_idx):
+            anchor = anchor_digest(observation.anchor)
         observation = seen(observation, step_idx=step_idx, with_image=self.with_images)
         prompt = self._prompt(step_idx, observation)
         encoded = await self._encoded(prompt, observation)

@@ -30,7 +30,7 @@ class GroupStarts:
 
         Raises:
             GroupStartError: the start differs; the message names both sessions and their seeds.
-            EnvError: an anchor that cannot be digested.
+            AnchorError: an anchor that cannot be digested.
         """
         who = f"session {session_id} (env {task.env!r}, seed {task.seed})"
         digest = anchor_digest(anchor)

@@ -129,3 +129,21 @@ def test_the_agent_loop_tags_rows_with_the_length_of_their_response() -> None:
 
     assert '"response_len": response_len' in inspect.getsource(agent_loop_tq)
     assert "response_len=1" in inspect.getsource(padding_utils)
+
+
+def test_log_probs_and_entropies_are_stored_where_credit_methods_get_them_from() -> None:
+    import inspect
+
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+    from megatron_agent.backend.trainer import FIELD_OF_COLUMN, _per_row
+
+    source = inspect.getsource(PPOTrainer._compute_old_log_prob)
+    assert 'data.select("old_log_probs", "entropy")' in source
+    assert FIELD_OF_COLUMN == {"log_prob": "old_log_probs", "entropy": "entropy"}
+    data = TensorDict(
+        {"old_log_probs": jagged([torch.tensor([-1.0, -2.0]), torch.tensor([-0.5])])},
+        batch_size=2,
+    )
+    assert _per_row(data, "old_log_probs", torch.sum).tolist() == [-3.0, -0.5]
+    assert _per_row(data, "entropy", torch.mean) is None

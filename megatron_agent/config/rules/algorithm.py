@@ -86,10 +86,18 @@ def check_credit(settings: AgentSettings, findings: Findings) -> None:
 
 def _check_needs(estimator: str, values: ConfigValues, findings: Findings) -> None:
     try:
-        needs_values = "value" in credit_needs(estimator)
+        needs = credit_needs(estimator)
     except RegistryError:
         return  # reported by check_credit
-    if needs_values and not values.flag("critic.enable"):
+    if "entropy" in needs and values.flag("algorithm.rollout_correction.bypass_mode"):
+        findings.problem(
+            "algorithm.rollout_correction.bypass_mode",
+            f"must be false: {estimator} needs the policy's entropy, which the pass over the old "
+            "log-probabilities computes",
+            True,
+            "Leave it out.",
+        )
+    if "value" in needs and not values.flag("critic.enable"):
         findings.problem(
             "critic.enable",
             f"must be true: {estimator} needs the values of a critic",

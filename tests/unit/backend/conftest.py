@@ -162,6 +162,8 @@ class Batch:
         *,
         response_length_N: list[int] | None = None,
         value_N: list[float] | None = None,
+        log_prob_N: np.ndarray | None = None,
+        entropy_N: np.ndarray | None = None,
         removed: dict[str, list[dict[str, Any]]] | None = None,
     ) -> BatchCredit:
         """Everything that `credit_batch` returns."""
@@ -174,6 +176,8 @@ class Batch:
             is_padding_N=np.array(self.is_padding),
             response_length_N=np.array(lengths),
             value_N=None if value_N is None else np.array(value_N),
+            log_prob_N=log_prob_N,
+            entropy_N=entropy_N,
             removed=removed,
         )
 
@@ -182,3 +186,9 @@ class Batch:
 def batch() -> Batch:
     """An empty batch."""
     return Batch()
+
+
+@pytest.fixture
+def make_batch() -> type[Batch]:
+    """Makes empty batches."""
+    return Batch

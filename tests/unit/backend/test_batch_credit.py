@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from megatron_agent.credit import CreditConfig, CreditResult, CreditRows, registry
 from megatron_agent.errors import CreditError, FailureRateError
 
 pytestmark = pytest.mark.unit
@@ -175,6 +178,70 @@ def test_a_critic_learns_the_target_of_gae_and_advantages_are_measured_against_i
     # lambda 1: the return, 0.95 and 1 and 0, less the value; padding rows get nothing.
     np.testing.assert_allclose(credit.return_N, [0.95, 1.0, 0.0, 0.0], atol=1e-12)
     np.testing.assert_allclose(credit.advantage_N, [0.45, 0.2, -0.4, 0.0], atol=1e-12)
+
+
+def test_a_session_without_steps_has_no_state_to_value(batch, make_settings):
+    batch.episode("a", 0, rewards=(1.0,)).episode("a", 1, rewards=(0.0,))
+    batch.rows[1] |= {"episode_length": 0, "failed": True}
+    settings = make_settings(whiten=False)
+    credit = batch.whole_credit(settings, "gae", value_N=[0.25, 50.0])
+    assert (credit.advantage_N.tolist(), credit.return_N.tolist()) == ([0.75, 0.0], [1.0, 0.0])
+
+
+@pytest.fixture
+def methods_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for table in ("_methods", "_facts"):
+        monkeypatch.setattr(registry, table, dict(getattr(registry, table)))
+
+
+def test_a_method_gets_the_columns_that_it_asks_for(batch, make_settings, methods_of_our_own):
+    @registry.register_credit("curious", needs=("log_prob", "entropy", "anchor_text"))
+    def curious(rows: CreditRows, config: CreditConfig) -> CreditResult:
+        seen.append([rows.log_prob_N.tolist(), rows.entropy_N.tolist(), list(rows.anchor_text_N)])
+        return registry.credit_method("grpo")(rows, config)
+
+    seen: list[Any] = []
+    batch.episode("a", 0, rewards=(1.0,)).episode("a", 1, rewards=(0.0,))
+    batch.padding("a_1_0", batch.rows[1])
+    with pytest.raises(
+        CreditError, match=r"text for credit method 'curious', got none at row a_0_0"
+    ):
+        batch.whole_credit(make_settings(), "curious")
+    for row in batch.rows:
+        row |= {"anchor_text": "hall"}
+    with pytest.raises(CreditError, match="'curious' needs log_prob_N"):
+        batch.whole_credit(make_settings(), "curious")
+    batch.whole_credit(
+        make_settings(),
+        "curious",
+        log_prob_N=np.array([-1.0, -2.0, -9.0]),
+        entropy_N=np.array([0.5, 0.25, 9.0]),
+    )
+    assert seen == [[[-1.0, -2.0], [0.5, 0.25], ["hall", "hall"]]]
+
+
+@pytest.mark.parametrize("method", ["gigpo", "hgpo", "grpo", "rloo", "step_reinforce"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@given(data=st.data(), num_ranks=st.integers(1, 4), num_padding=st.integers(0, 6))
+def test_neither_padding_nor_the_split_over_ranks_changes_a_rows_credit(
+    make_settings, make_batch, method, data, num_ranks, num_padding
+):
+    """verl fills a batch up with copies of rows, and deals rows to ranks in any order."""
+    whole = two_groups(make_batch())
+    advantage_N, _ = whole.credit(make_settings(), method)
+    expected = dict(zip(whole.keys, advantage_N.tolist(), strict=True))
+    filled = two_groups(make_batch())
+    for row in data.draw(st.lists(st.integers(0, 6), min_size=num_padding, max_size=num_padding)):
+        filled.padding(filled.keys[row], filled.rows[row])
+    order = data.draw(st.permutations(range(len(filled.keys))))
+    dealt = [row for rank in range(num_ranks) for row in order[rank::num_ranks]]
+    mixed = filled.reordered(dealt)
+    advantage_N, metrics = mixed.credit(make_settings(), method)
+    assert metrics["train/padding_rows"] == num_padding
+    for key, is_padding, advantage in zip(
+        mixed.keys, mixed.is_padding, advantage_N.tolist(), strict=True
+    ):
+        assert advantage == (0.0 if is_padding else expected[key])
 
 
 def test_without_a_critic_gae_says_what_it_lacks(batch, make_settings):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from megatron_agent.anchors import anchor_digest
-from megatron_agent.errors import EnvError
+from megatron_agent.errors import AnchorError
 
 pytestmark = pytest.mark.unit
 
@@ -113,7 +113,7 @@ def test_a_digest_is_32_hex_characters_and_the_same_in_every_process() -> None:
 
 
 def test_none_is_no_anchor() -> None:
-    with pytest.raises(EnvError, match="anchor must be a value that names the state, got None"):
+    with pytest.raises(AnchorError, match="anchor must be a value that names the state, got None"):
         anchor_digest(None)
 
 
@@ -133,5 +133,5 @@ def test_none_is_no_anchor() -> None:
     ],
 )
 def test_a_type_without_canonical_bytes_is_refused_with_its_place(value: Any, message: str) -> None:
-    with pytest.raises(EnvError, match=message):
+    with pytest.raises(AnchorError, match=message):
         anchor_digest(value)

@@ -116,7 +116,7 @@ def test_a_bad_option_names_key_rule_value_and_remedy(
         (
             HgpoOptions,
             {"length_weight_alpha": -1},
-            "algorithm.hgpo.length_weight_alpha must be a finite number >= 0, got -1. Use 1.0.",
+            "algorithm.hgpo.length_weight_alpha must be a number in [0, 16], got -1. Use 1.0.",
         ),
         (HgpoOptions, {"base_group": 1}, "algorithm.hgpo.base_group must be true or false, got 1."),
         (

@@ -39,6 +39,21 @@ def test_row_order_does_not_matter(make_rows: MakeRows) -> None:
     np.testing.assert_array_equal(mixed.keep_N, spread.keep_N[order])
 
 
+def test_where_returns_are_divided_by_length_the_quotients_decide(make_rows: MakeRows) -> None:
+    rows = make_rows(
+        {
+            "quick": [(["s"], [1]), (["s", "t"], [0, 1])],
+            "steady": [(["s"], [1]), (["s", "t"], [1, 1])],
+        }
+    )
+    assert groups_with_spread(rows).keep_P.tolist() == [False, True]
+    spread = groups_with_spread(rows, normalize_by_length=True)
+    assert spread.keep_P.tolist() == [True, False]
+    config = CreditConfig(gamma=1.0, normalize_by_length=True)
+    credit = compute_credit("grpo", rows, config)
+    np.testing.assert_array_equal(credit.advantage_N != 0, spread.keep_N)
+
+
 @pytest.mark.parametrize("mode", ["mean_norm", "mean_std_norm"])
 def test_what_is_kept_gets_episode_credit_and_nothing_else_does(
     make_rows: MakeRows, mode: str

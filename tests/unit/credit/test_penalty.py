@@ -17,6 +17,7 @@ from megatron_agent.credit import (
     register_credit,
     registry,
 )
+from megatron_agent.credit.options import HgpoOptions
 from megatron_agent.errors import ConfigError
 
 pytestmark = pytest.mark.unit
@@ -92,6 +93,43 @@ def test_penalty_in_scores_past_step_0_is_not_divided_by_a_spread_of_zero(
     rows = make_rows({"g": [(["s0", "s1"], [0, 0])] * 3}, invalid=["g_1_1"])
     credit = compute_credit("grpo", rows, config)
     np.testing.assert_allclose(credit.advantage_N, [0, 0, 0, -0.1, 0, 0], atol=1e-15)
+
+
+def test_penalty_in_scores_past_step_0_is_not_divided_by_a_tiny_spread(
+    make_rows: MakeRows,
+) -> None:
+    config = CreditConfig(gamma=1.0, mode="mean_std_norm", invalid_action_penalty_mode="score")
+    rows = make_rows({"g": [(["s0", "s1"], [0, 0]), (["s0", "s1"], [0, 1e-6])]}, invalid=["g_0_1"])
+    credit = compute_credit("grpo", rows, config)
+    # The lower of two: -1/sqrt(2) (less for epsilon), and 0.1 less for what was invalid.
+    low = -5e-7 / (1e-6 / math.sqrt(2) + 1e-6)
+    np.testing.assert_allclose(credit.advantage_N, [low, low - 0.1, -low, -low], rtol=1e-6)
+
+
+def test_penalty_in_scores_past_step_0_is_divided_within_the_range_of_scores(
+    make_rows: MakeRows,
+) -> None:
+    config = CreditConfig(
+        gamma=1.0,
+        mode="mean_std_norm",
+        invalid_action_penalty_mode="score",
+        invalid_action_penalty_coef=3.0,
+        epsilon=1e-12,
+    )
+    rows = make_rows({"g": [(["s0", "s1"], [0, 0]), (["s0", "s1"], [0, 2])]}, invalid=["g_1_1"])
+    # Scores 0 and 2: mean 1, std sqrt(2). The invalid row's is -1: 2 of its 3 within, 1 beyond.
+    expected = [-1 / math.sqrt(2), -1 / math.sqrt(2), 1 / math.sqrt(2), -1 / math.sqrt(2) - 1]
+    np.testing.assert_allclose(compute_credit("grpo", rows, config).advantage_N, expected)
+
+
+def test_hgpo_takes_a_penalty_in_scores_with_its_episode_level_alone(make_rows: MakeRows) -> None:
+    config = CreditConfig(
+        gamma=1.0, invalid_action_penalty_mode="score", hgpo=HgpoOptions(base_group=True)
+    )
+    check_options("hgpo", config)
+    rows = make_rows({"g": [(["s"], [0]), (["t"], [0])]}, invalid=["g_0_0"])
+    # Scores -0.1 and 0, and nobody to compare steps with.
+    np.testing.assert_allclose(compute_credit("hgpo", rows, config).advantage_N, [-0.05, 0.05])
 
 
 def test_penalty_in_scores_of_a_lonely_episode_is_zero_or_in_the_raw_score(

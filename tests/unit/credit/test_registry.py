@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
+from typing import Any
 
 import numpy as np
 import pytest
@@ -191,21 +192,36 @@ def test_two_packages_with_one_name_are_refused_but_one_listed_twice_is_not(
 
 
 @pytest.mark.parametrize(
-    ("advantage_N", "message"),
+    ("nonsense", "message"),
     [
-        (np.zeros(3), r"'bad' must return one advantage per row, shape \(10,\), got shape \(3,\)"),
-        (np.full(10, np.nan), "'bad' must return finite advantages, got nan at group 'g', session"),
+        (
+            {"advantage_N": np.zeros(3)},
+            r"'bad' must give one advantage per row, shape \(10,\), got shape \(3,\)",
+        ),
+        ({"return_N": np.zeros(3)}, r"must give one return per row, shape \(10,\), got shape"),
+        (
+            {"advantage_N": np.full(10, np.nan)},
+            "'bad' must give finite numbers, got advantage of nan at group 'g', session 0, step 0",
+        ),
+        ({"return_N": np.full(10, np.inf)}, "finite numbers, got return of inf at group 'g'"),
+        ({"metrics": {"credit/x": np.nan}}, "finite numbers, got credit/x of nan. The largest"),
     ],
 )
 def test_a_method_that_returns_nonsense_is_named(
-    golden_rows: CreditRows, advantage_N: np.ndarray, message: str
+    golden_rows: CreditRows, nonsense: dict[str, Any], message: str
 ) -> None:
     @register_credit("bad")
     def bad(rows: CreditRows, config: CreditConfig) -> CreditResult:
-        return dataclasses.replace(constant(rows, config), advantage_N=advantage_N)
+        return dataclasses.replace(constant(rows, config), **nonsense)
 
     with pytest.raises(CreditError, match=message):
         compute_credit("bad", golden_rows, CreditConfig(gamma=0.95))
+
+
+def test_a_method_that_returns_no_result_is_named(golden_rows: CreditRows) -> None:
+    register_credit("silent")(lambda rows, config: None)  # type: ignore[arg-type, return-value]
+    with pytest.raises(CreditError, match="'silent' must return a CreditResult, got NoneType"):
+        compute_credit("silent", golden_rows, CreditConfig(gamma=0.95))
 
 
 def test_credit_imports_nothing_heavy() -> None:

@@ -158,3 +158,30 @@ def test_unsigned_keys_work(make_rows: Callable[..., CreditRows]) -> None:
     object.__setattr__(rows, "step_N", rows.step_N.astype(np.uint64))
     unsigned = compute_credit("gigpo", rows, CreditConfig(gamma=0.95))
     np.testing.assert_array_equal(plain.advantage_N, unsigned.advantage_N)
+
+
+@pytest.mark.parametrize(
+    ("keys", "columns", "message"),
+    [
+        ([7], {}, "row key must be .* got 7 at row 0"),
+        (["g_99999999999999999999_0"], {}, "row key must be .* got 'g_9999"),
+        (["g_0_0"], {"step_reward_N": ["x"]}, "step_reward_N must hold one real number per row"),
+        (["g_0_0"], {"value_N": [1j]}, "value_N must hold one real number per row, got complex128"),
+        (["g_0_0"], {"episode_return_N": [None]}, "episode_return_N must hold one real number"),
+    ],
+)
+def test_a_column_of_something_else_is_named(keys: Any, columns: dict[str, Any], message: str):
+    usual = {"step_reward_N": [0.0], "episode_return_N": [0.0], "action_valid_N": [True]}
+    with pytest.raises(CreditError, match=message):
+        CreditRows.from_keys(keys, **usual | columns)
+
+
+def test_squares_that_overflow_are_not_taken_for_equal_rewards() -> None:
+    keys = [f"g_{session}_0" for session in range(4)]
+    reward_N = [1.0, 0.0, 1.0, 1e160]
+    rows = CreditRows.from_keys(
+        keys, step_reward_N=reward_N, episode_return_N=reward_N, action_valid_N=[True] * 4
+    )
+    config = CreditConfig(gamma=1.0, mode="mean_std_norm")
+    with pytest.raises(CreditError, match=r"largest reward or return is 1e\+160 at group 'g'"):
+        compute_credit("grpo", rows, config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 
@@ -100,6 +101,13 @@ def test_a_critic_that_says_one_thing_explains_nothing() -> None:
     metrics = compute_credit("gae", rows, CreditConfig(gamma=0.5)).metrics
     assert metrics["credit/value_explained_variance/share"] == 0.0
     assert metrics["credit/value/mean_over_rows"] == 3.0
+
+
+def test_of_equal_targets_there_is_nothing_to_explain(make_rows: MakeRows) -> None:
+    rows = make_rows({"g": [(["s"] * 3, [0, 0, 0])] * 8})
+    rows = dataclasses.replace(rows, value_N=np.random.default_rng(0).normal(size=rows.num_rows))
+    metrics = compute_credit("gae", rows, CreditConfig(gamma=0.95, lam=1.0)).metrics
+    assert "credit/value_explained_variance/share" not in metrics
 
 
 def test_without_values_gae_says_what_to_do() -> None:

@@ -13,6 +13,7 @@ import pytest
 from envs.base import Observation, ParsedAction, PromptContext, StepOutcome
 from megatron_agent.anchors import anchor_digest
 from megatron_agent.errors import (
+    AnchorError,
     EnvDiedError,
     EnvError,
     EnvGarbageError,
@@ -251,12 +252,19 @@ def test_a_reward_that_is_not_finite_is_an_environment_error(play, fakes):
     assert episode.turns_T[0].reward == 0.0
 
 
-def test_an_anchor_that_cannot_be_digested_is_an_environment_error(play, fakes):
+@pytest.mark.parametrize(
+    ("anchor", "message"),
+    [(None, "step 0: anchor must be a value that names the state, got None"), (object(), "object")],
+)
+def test_an_observation_without_an_anchor_is_not_data(play, fakes, anchor, message):
     class Odd(fakes.Session):
         def observe(self) -> Observation:
-            return dataclasses.replace(super().observe(), anchor=object())
+            return dataclasses.replace(super().observe(), anchor=anchor)
 
-    assert play([], session=Odd()).failure.startswith("env_error: ")
+    session = Odd()
+    with pytest.raises(AnchorError, match=message):
+        play([], session=session)
+    assert session.log[-1] == "close"
 
 
 def test_a_long_failure_text_is_cut(play, fakes):
