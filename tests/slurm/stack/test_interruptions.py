@@ -42,7 +42,7 @@ def test_a_stop_in_any_phase_of_a_step_costs_no_task(run, slurm) -> None:
     assert "The episodes of step 2 are set aside." in run.job.log()
 
     run.wait_for(lambda: run.num_played(3) == 6)
-    time.sleep(2.5)  # the trainer looks for episodes every 2 s, and then updates
+    time.sleep(2.5)  # the last episodes reach the trainer, and the update begins
     _ask_to_stop(slurm, run)
     run.job.wait_for(lambda: run.job.state.get("Restarts") == "2")
     assert run.has_checkpoint(3)
