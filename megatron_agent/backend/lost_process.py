@@ -40,13 +40,23 @@ PING_TIMEOUT_S = 10.0
 def is_lost_process(error: BaseException | None) -> bool:
     """Whether an error, or what it came from, tells of a process that is gone.
 
+    An actor whose constructor raised is gone too, but a fresh start would raise the same again: it
+    counts only when a lost process is behind what was raised.
+
     Example:
         >>> is_lost_process(ray.exceptions.NodeDiedError("node2"))
         True
         >>> is_lost_process(ValueError("negative"))
         False
     """
-    return any(isinstance(part, LOST_ERRORS) for part in _origins(error))
+    return any(
+        isinstance(part, LOST_ERRORS) and not _failed_in_constructor(part)
+        for part in _origins(error)
+    )
+
+
+def _failed_in_constructor(error: BaseException) -> bool:
+    return isinstance(error, RayActorError) and bool(error.actor_init_failed)
 
 
 def _origins(error: BaseException | None) -> Iterator[BaseException]:
@@ -60,6 +70,9 @@ def _origins(error: BaseException | None) -> Iterator[BaseException]:
         yield part
         # A RayTaskError keeps what was raised in the other process as `cause`.
         waiting += [part.__cause__, part.__context__, getattr(part, "cause", None)]
+        if _failed_in_constructor(part):
+            # Ray keeps what the constructor raised as an argument alone.
+            waiting += [argument for argument in part.args if isinstance(argument, BaseException)]
 
 
 def dead_actors(actors: Iterable[Any]) -> list[str]:
@@ -69,7 +82,8 @@ def dead_actors(actors: Iterable[Any]) -> list[str]:
         actors: handles.
 
     Returns:
-        One text for each dead actor; an actor that is busy counts as alive.
+        One text for each dead actor; an actor that is busy counts as alive, and one whose
+        constructor raised as an error of the program (`is_lost_process`).
     """
     pings = [actor.__ray_ready__.remote() for actor in actors]
     if not pings:
@@ -80,7 +94,8 @@ def dead_actors(actors: Iterable[Any]) -> list[str]:
         try:
             ray.get(ping)
         except RayActorError as error:
-            dead.append(str(error))
+            if is_lost_process(error):
+                dead.append(str(error))
         except Exception:  # it answered, whatever it said
             continue
     return dead

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from types import SimpleNamespace
 
 import pytest
@@ -43,6 +44,42 @@ def test_what_was_raised_from_a_loss_is_one() -> None:
 )
 def test_other_errors_are_none(error) -> None:
     assert not is_lost_process(error)
+
+
+def _failed_constructor(cause: Exception) -> Exception:
+    task_error = ray_exceptions.RayTaskError("Worker.__init__", "Traceback ...", cause)
+    return ray_exceptions.ActorDiedError(task_error)
+
+
+def test_a_constructor_that_raises_is_an_error_of_the_program() -> None:
+    error = _failed_constructor(ValueError("negative"))
+    assert error.actor_init_failed
+    assert not is_lost_process(error)
+    assert not is_lost_process(_task_error(error))
+    assert not is_lost_process(pickle.loads(pickle.dumps(error)))
+
+
+def test_a_constructor_that_raises_because_of_a_loss_is_a_loss() -> None:
+    for loss in (ray_exceptions.NodeDiedError("node2"), ray_exceptions.ActorDiedError()):
+        assert is_lost_process(_failed_constructor(loss))
+        assert is_lost_process(_task_error(_failed_constructor(loss)))
+
+
+def test_an_actor_whose_constructor_raised_is_not_counted_as_dead(monkeypatch) -> None:
+    errors = {"a": _failed_constructor(ValueError("x")), "b": ray_exceptions.ActorDiedError()}
+
+    def get(ping):
+        raise errors[ping]
+
+    monkeypatch.setattr(lost_process.ray, "wait", lambda pings, **_: (pings, []))
+    monkeypatch.setattr(lost_process.ray, "get", get)
+    actors = [
+        SimpleNamespace(__ray_ready__=SimpleNamespace(remote=lambda name=name: name))
+        for name in errors
+    ]
+    assert lost_process.dead_actors(actors) == [
+        "The actor died unexpectedly before finishing this task."
+    ]
 
 
 def test_a_broken_collective_is_a_loss_when_a_rank_is_gone(monkeypatch) -> None:
