@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # A job's own leftovers on a node: processes, shared memory, the scratch folder. Only what carries
-# this job's number is touched; neighbours on the node may be other jobs of the same user.
+# this job's number is touched, and shared memory as remove_shared_memory says; neighbours on the node
+# may be other jobs of the same user.
 
 # processes_of_job [other|step]: processes of this job that our scripts began, without this shell
 # and its parents; with "other" only those of attempts before this one, with "step" only those of
@@ -59,14 +60,28 @@ remove_scratch() {
     rm -rf -- "$MA_JOB_SCRATCH"
 }
 
-# remove_shared_memory: files in /dev/shm that this user made since the job began on this node and
-# that no living process has open.
+# Names in /dev/shm that the job's programs give: Ray's object store, torch's tensors between
+# processes, Python's shared memory (SGLang's too) and semaphores, SGLang's tokenizers, NCCL. All are
+# plain files.
+readonly SHARED_MEMORY_NAMES=('plasma*' 'torch_[0-9]*_*' 'psm_*' 'sem.mp-*' 'multi_tokenizer_args_*' 'nccl-*')
+
+# remove_shared_memory: files in /dev/shm of those names that this user made since the job began on
+# this node and that no living process has open. Nothing in them tells which job made them, so what
+# has another name, or is a folder, stays: it may be a neighbour's.
 remove_shared_memory() {
     [[ -e $MA_JOB_SCRATCH/began ]] || return 0
-    local shm=${MA_SHM:-/dev/shm} file in_use
+    local shm=${MA_SHM:-/dev/shm} file name in_use
+    local -a names=() files
+    for name in "${SHARED_MEMORY_NAMES[@]}"; do names+=(-o -name "$name"); done
+    mapfile -t files < <(find "$shm" -mindepth 1 -maxdepth 1 -type f -user "$(id -u)" \
+        -newer "$MA_JOB_SCRATCH/began" \( "${names[@]:1}" \) 2>/dev/null)
+    ((${#files[@]})) || return 0
+    # After the files are listed: one that a neighbour makes in between is not among them.
     in_use=$({ grep -h -o "$shm/.*" /proc/[0-9]*/maps || true
         find /proc/[0-9]*/fd -lname "$shm/*" -printf '%l\n' || true; } 2>/dev/null | sort -u)
-    while IFS= read -r file; do
-        grep -qxF -- "$file" <<<"$in_use" || rm -rf -- "$file"
-    done < <(find "$shm" -mindepth 1 -maxdepth 1 -user "$(id -u)" -newer "$MA_JOB_SCRATCH/began" 2>/dev/null)
+    for file in "${files[@]}"; do
+        # torch's names have the process in them, which may open the file again.
+        [[ ! ${file##*/} =~ ^torch_([0-9]+)_ || ! -e /proc/${BASH_REMATCH[1]} ]] || continue
+        grep -qxF -- "$file" <<<"$in_use" || rm -f -- "$file"
+    done
 }

@@ -101,12 +101,36 @@ def test_shared_memory_goes_when_it_is_new_and_nobody_has_it_open(
     shell, sleeper, variables
 ) -> None:
     shm, scratch = Path(variables["MA_SHM"]), Path(variables["MA_JOB_SCRATCH"])
-    (shm / "old").touch()
-    os.utime(shm / "old", (time.time() - 100,) * 2)
+    (shm / "psm_old").touch()
+    os.utime(shm / "psm_old", (time.time() - 100,) * 2)
+    began_before(scratch)
+    left = ("plasmaAb12", "torch_99999999_5_0", "psm_ab12", "sem.mp-ab12", "nccl-ab12")
+    for name in left:
+        (shm / name).touch()
+    sleeper("1", "0", opens=shm / "psm_open")
+    assert shell("remove_scratch", *PARTS, **variables).returncode == 0
+    assert sorted(path.name for path in shm.iterdir()) == ["psm_old", "psm_open"]
+    assert not scratch.exists()
+
+
+def test_shared_memory_that_may_be_of_another_job_stays(shell, sleeper, variables) -> None:
+    shm, scratch = Path(variables["MA_SHM"]), Path(variables["MA_JOB_SCRATCH"])
+    began_before(scratch)
+    names = ["dataset.bin", "cache", "psm_folder", "raytracing", "sem.other", "torch_weights"]
+    for name in ("cache", "psm_folder"):
+        (shm / name).mkdir()
+        sleeper("1", "0", opens=shm / name / "open")
+    for name in ("dataset.bin", "raytracing", "sem.other", "torch_weights"):
+        (shm / name).touch()
+    # Closed, but the process that made it lives.
+    names.append(f"torch_{os.getpid()}_5_0")
+    (shm / names[-1]).touch()
+    assert shell("remove_scratch", *PARTS, **variables).returncode == 0
+    assert sorted(path.name for path in shm.iterdir()) == sorted(names)
+    assert (shm / "cache/open").exists() and (shm / "psm_folder/open").exists()
+
+
+def began_before(scratch: Path) -> None:
+    """The job began on the node some time ago."""
     (scratch / "began").touch()
     os.utime(scratch / "began", (time.time() - 50,) * 2)
-    (shm / "left").touch()
-    sleeper("1", "0", opens=shm / "open")
-    assert shell("remove_scratch", *PARTS, **variables).returncode == 0
-    assert sorted(path.name for path in shm.iterdir()) == ["old", "open"]
-    assert not scratch.exists()
