@@ -4,7 +4,7 @@
 #
 # Usage: tools/test.sh PYTHON 'unit or contract or stack' [pytest options]
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 
 python=$1 tiers=$2
 shift 2

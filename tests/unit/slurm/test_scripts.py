@@ -14,7 +14,11 @@ pytestmark = pytest.mark.unit
 REPO_ROOT = Path(__file__).resolve().parents[3]
 SHIMS = Path(__file__).parent / "shims"
 SCRIPTS = sorted((REPO_ROOT / "slurm").glob("*.sbatch"))
-SHELL_FILES = [*SCRIPTS, *sorted((REPO_ROOT / "slurm/lib").glob("*.sh"))]
+SHELL_FILES = [
+    *SCRIPTS,
+    *sorted((REPO_ROOT / "slurm/lib").glob("*.sh")),
+    *sorted((REPO_ROOT / "tools").glob("*.sh")),
+]
 
 
 @pytest.fixture
