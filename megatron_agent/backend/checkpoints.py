@@ -3,7 +3,8 @@
 verl writes ``global_step_<k>/`` file by file and then a tracker file, both in place. A kill in
 between leaves a folder that looks like a checkpoint. Here a folder counts only with a ``COMPLETE``
 file in it, which appears by an atomic rename after everything else has been written; anything
-without it is removed at the next start.
+without it is removed at the next start. A ``COMPLETE`` file that cannot be read makes no checkpoint
+either, but something other than a kill spoiled it: its folder stays, for a person to look at.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class CheckpointKeeper:
         return 0 if folder is None else int(folder.name.removeprefix(PREFIX))
 
     def is_complete(self, step: int) -> bool:
-        return (self.folder(step) / COMPLETE).is_file()
+        return sizes_in_mark(self.folder(step)) is not None
 
     def complete_steps(self) -> list[int]:
         """Steps that have a complete checkpoint, in ascending order."""
@@ -137,7 +138,7 @@ class CheckpointKeeper:
         newest = self.latest_complete()
         if newest is None:
             return
-        sizes = json.loads((newest / COMPLETE).read_text())["bytes"]
+        sizes = sizes_in_mark(newest) or {}
         needed_bytes, free_bytes = sum(sizes.values()), shutil.disk_usage(self.root).free
         if free_bytes < needed_bytes:
             raise ConfigError(
@@ -151,9 +152,9 @@ class CheckpointKeeper:
     def discard(self, step: int) -> None:
         """Remove what was written of a checkpoint that cannot be finished, to give its room back.
 
-        A complete one stays.
+        A complete one stays, and so does one whose mark cannot be read.
         """
-        if not self.is_complete(step):
+        if not (self.folder(step) / COMPLETE).is_file():
             shutil.rmtree(self.folder(step), ignore_errors=True)
 
     def mark_complete(self, step: int) -> None:
@@ -176,9 +177,18 @@ class CheckpointKeeper:
     def discard_partial(self) -> None:
         """Remove folders that a killed run left half written."""
         for step in self.steps():
-            if not self.is_complete(step):
-                logger.warning("Removing %s: it was never finished.", self.folder(step))
-                shutil.rmtree(self.folder(step))
+            if self.is_complete(step):
+                continue
+            folder = self.folder(step)
+            if (folder / COMPLETE).is_file():
+                logger.warning(
+                    "%s is passed over: its %s file cannot be read. Restore that from a copy, or "
+                    "remove the folder; the run writes over it when it comes to step %d.",
+                    folder, COMPLETE, step,
+                )  # fmt: skip
+                continue
+            logger.warning("Removing %s: it was never finished.", folder)
+            shutil.rmtree(folder)
 
     def prune(self) -> None:
         """Remove all but the newest ``max_to_keep`` complete checkpoints."""
@@ -201,6 +211,10 @@ class CheckpointKeeper:
         key, remedy = "trainer.resume_from_path", "Choose another checkpoint of this run."
         if not mark.is_file():
             raise ConfigError(key, f"must be a folder with a {COMPLETE} file", str(folder), remedy)
+        sizes = sizes_in_mark(folder)
+        if sizes is None:
+            rule = f"must hold a {COMPLETE} file that can be read"
+            raise ConfigError(key, rule, str(folder), remedy)
         step, newest = folder.name.removeprefix(PREFIX), self.latest_complete()
         if folder.parent == self.root and newest is not None and newest.name != folder.name:
             raise ConfigError(
@@ -210,9 +224,25 @@ class CheckpointKeeper:
                 f"Going back to step {step} would leave two histories in one folder: start a run "
                 "in another folder from it, or remove the later checkpoints.",
             )
-        for name, num_bytes in json.loads(mark.read_text())["bytes"].items():
+        for name, num_bytes in sizes.items():
             file = folder / name
             found = file.stat().st_size if file.is_file() else None
             if found != num_bytes:
                 rule = f"must hold {name} with {num_bytes} bytes"
                 raise ConfigError(key, rule, f"{folder} ({found} bytes)", remedy)
+
+
+def sizes_in_mark(folder: Path) -> dict[str, int] | None:
+    """Bytes of each file of a checkpoint, as its mark says; None without a mark that can be read.
+
+    Example:
+        >>> sizes_in_mark(Path("runs/none/checkpoints/global_step_7"))
+    """
+    mark = folder / COMPLETE
+    if not mark.is_file():
+        return None
+    try:
+        sizes = json.loads(mark.read_bytes())["bytes"]
+        return {str(name): int(num_bytes) for name, num_bytes in sizes.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

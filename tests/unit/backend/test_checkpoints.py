@@ -288,3 +288,24 @@ class AttributeDict(dict):
     """A section of a configuration, as far as it is needed here."""
 
     __getattr__ = dict.__getitem__
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b'{"step": 2, "by', b"{}", b"[]", b'{"bytes": 3}', b'{"bytes": {"a": "x"}}', b"\xff"],
+)
+def test_a_mark_that_cannot_be_read_makes_no_checkpoint_and_costs_no_data(keeper, caplog, content):
+    write_complete(keeper, 1, 2)
+    (keeper.folder(2) / COMPLETE).write_bytes(content)
+    assert not keeper.is_complete(2)
+    assert keeper.choose("auto", None) == keeper.folder(1)
+    assert "global_step_2 is passed over: its COMPLETE file cannot be read." in caplog.text
+    keeper.check_room()
+    keeper.discard(2)
+    keeper.prune()
+    assert keeper.steps() == [1, 2]
+    with pytest.raises(ConfigError, match="must hold a COMPLETE file that can be read, got"):
+        keeper.check_loadable(keeper.folder(2))
+    # The run comes to that step again.
+    keeper.mark_complete(2)
+    assert keeper.latest_complete() == keeper.folder(2)
