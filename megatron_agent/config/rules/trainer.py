@@ -43,6 +43,7 @@ NOT_NEGATIVE: tuple[str, ...] = (
 
 def check_trainer(values: ConfigValues, findings: Findings) -> None:
     """Counts and coefficients are in range; verl's parts are those our code extends."""
+    _check_name(values, findings)
     num_steps = values.integer("trainer.total_training_steps")
     if num_steps is not None and num_steps < 1:
         findings.problem("trainer.total_training_steps", "must be >= 1", num_steps, "Use 100.")
@@ -67,6 +68,18 @@ def check_trainer(values: ConfigValues, findings: Findings) -> None:
             findings.problem(key, rule, values.get(key), "Leave it at that.")
     for key, choices in CHOICES.items():
         _check_choice(values, key, choices, findings)
+
+
+def _check_name(values: ConfigValues, findings: Findings) -> None:
+    # It names a folder, a job and a file of the job's.
+    name = values.text("run.name")
+    if name is None:
+        return
+    if name.strip() in ("", ".", "..") or "/" in name or not name.isprintable():
+        findings.problem(
+            "run.name", "must be a name, without a slash or a line break", name,
+            "E.g. run.name=first; where the folder lies is run.dir.",
+        )  # fmt: skip
 
 
 def _check_choice(

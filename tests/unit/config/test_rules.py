@@ -308,3 +308,14 @@ def test_the_overlong_buffer_is_a_part_of_the_allowed_length(problems_of: Messag
     )
     assert_one(found, rf"{key} must be at most data.max_response_length \(16\), got 17. Use 3.")
     assert problems_of("algorithm.overlong_penalty.coef=1") == []
+
+
+@pytest.mark.parametrize("name", ["a/b", "/a", "..", ".", " ", "a\nb"])
+def test_a_run_is_named_without_a_path(findings_of: Callable[..., Findings], name: str) -> None:
+    problems = [str(problem) for problem in findings_of(f"run.name='{name}'").problems]
+    rule = "run.name must be a name, without a slash or a line break, got "
+    assert [problem for problem in problems if problem.startswith(f"{rule}{name!r}")]
+
+
+def test_a_name_may_hold_blanks_and_dots(problems_of: Messages) -> None:
+    assert problems_of("run.name='a b-1.5b'") == []
