@@ -33,7 +33,7 @@ JOINED = re.compile(r"(?P<node>\S+) joined after (?P<second>[\d.]+) s")
 
 
 def main() -> int:
-    """Measure each number of nodes and print a table."""
+    """Measure each number of nodes and print a table; 1 when a job failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", default="2,4,8", help="numbers of nodes, separated by commas")
     parser.add_argument("--stack", action="store_true", help="go on to a training step")
@@ -45,12 +45,19 @@ def main() -> int:
     print(
         f"{os.cpu_count()} cores, load {load:.1f}, Ray on every node; seconds from the job's start"
     )
+    exit_code = 0
     for number in map(int, options.nodes.split(",")):
         with cluster(number) as environment, tempfile.TemporaryDirectory() as folder:
-            print(
-                f"{number} nodes: {measure(number, environment, Path(folder), options)}", flush=True
-            )
-    return 0
+            try:
+                said = measure(number, environment, Path(folder), options)
+            except JobFailedError as error:
+                said, exit_code = str(error), 1
+            print(f"{number} nodes: {said}", flush=True)
+    return exit_code
+
+
+class JobFailedError(RuntimeError):
+    """A job did not do what was to be measured; the message ends with its log."""
 
 
 @contextmanager
@@ -113,7 +120,7 @@ def measure(
         ["squeue", "-h", "-j", job], env=environment, text=True, capture_output=True
     ).stdout.strip():
         if time.monotonic() > deadline:
-            raise SystemExit(f"job {job} does not end:\n{log.read_text()}")
+            raise JobFailedError(f"job {job} does not end:\n{log.read_text()}")
         began = began or (time.monotonic() if log.exists() and log.stat().st_size else None)
         for name, place in (
             ("first episode", run / "episodes"),
@@ -131,8 +138,13 @@ def _has_content(place: Path) -> bool:
 
 
 def _phases(text: str, times: dict[str, float]) -> str:
-    """What the log tells, in the order of events."""
+    """What the log tells, in the order of events.
+
+    Raises:
+        JobFailedError: the driver did not end with 0, or never began.
+    """
     phases = {}
+    succeeded = False
     for line in text.splitlines():
         joined, said = JOINED.match(line), LINE.match(line)
         if joined:
@@ -142,10 +154,11 @@ def _phases(text: str, times: dict[str, float]) -> str:
             phases["driver starts"] = float(said["second"])
         elif said and said["text"].startswith("the driver has ended"):
             phases["driver ended"] = float(said["second"])
+            succeeded = said["text"].endswith("exit code 0")
         elif said and said["text"].startswith("ends with"):
             phases["cleaned up"] = float(said["second"])
-    if "driver ended" not in phases:
-        return f"failed:\n{text[-2000:]}"
+    if not succeeded:
+        raise JobFailedError(f"failed:\n{text[-2000:]}")
     return ", ".join(f"{name} {second:.0f}" for name, second in (phases | times).items() if second)
 
 
