@@ -108,7 +108,7 @@ class StackRun:
         assert state["Restarts"] == str(restarts), log
         assert self.steps() == list(range(1, num_steps + 1)), log
         report = self.ledger()
-        assert report.problems == (), report.text()
+        assert report.problems == (), report.text
         assert (report.last_step, report.num_trained) == (num_steps, 2 * num_steps)
         assert report.num_open == 0
         assert self.has_checkpoint(num_steps)
