@@ -93,8 +93,8 @@ def test_asynchronous_run_aborts_and_resumes_generation(training_run: MakeRun):
     # The servers are interrupted at each weight update; what they had begun goes on afterwards. One
     # long response an episode, one at a time on each server, first come, first served: whenever a
     # step has its groups, a response of a later group has begun. Far more steps than batches under
-    # way: on a quick machine the first steps may find all of theirs finished, the later ones wait for
-    # responses that an update interrupted.
+    # way: on a quick machine the first steps may find all of theirs finished, the later ones wait
+    # for responses that an update interrupted.
     num_steps = 6
     run = training_run(
         "async",
