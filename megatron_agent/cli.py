@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from megatron_agent.env_cli.commands import add_env_commands, parse_option
-from megatron_agent.errors import MegatronAgentError
+from megatron_agent.errors import ConfigError, MegatronAgentError
 
 EXIT_CHECK_FAILED = 1
 EXIT_USER_ERROR = 2
@@ -132,6 +132,12 @@ def _build_parser() -> argparse.ArgumentParser:
         "check", help="prove that no task was lost or trained on twice"
     )
     ledger_check.add_argument("run", type=Path, metavar="RUN", help="folder of the run")
+    ledger_check.add_argument(
+        "--max-open-steps",
+        type=int,
+        metavar="N",
+        help="steps that a group of an asynchronous mode may be in flight for (default: 32)",
+    )
     ledger_check.set_defaults(command=_ledger_check)
 
     retrieval = commands.add_parser("retrieval", help="a search engine for environment 'search'")
@@ -221,9 +227,12 @@ def _plan(options: argparse.Namespace, _argv: Sequence[str]) -> int:
 
 
 def _ledger_check(options: argparse.Namespace, _argv: Sequence[str]) -> int:
-    from megatron_agent.ledger import Ledger, check_ledger, read_ledger
+    from megatron_agent.ledger import MAX_OPEN_STEPS, check_run
 
-    report = check_ledger(read_ledger(Ledger(options.run).path))
+    bound = MAX_OPEN_STEPS if options.max_open_steps is None else options.max_open_steps
+    if bound < 0:
+        raise ConfigError("--max-open-steps", "must be >= 0", bound, f"Use {MAX_OPEN_STEPS}.")
+    report = check_run(options.run, max_open_steps=bound)
     _say(report.text)
     return EXIT_CHECK_FAILED if report.problems else 0
 

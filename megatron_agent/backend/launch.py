@@ -28,6 +28,7 @@ from megatron_agent.backend.preflight import PLUGIN
 from megatron_agent.backend.run_ledger import check_before_resume
 from megatron_agent.config import split_config
 from megatron_agent.credit import credit_names, credit_needs
+from megatron_agent.run_folder import current_attempt
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,10 @@ def run(config: DictConfig, run_dir: Path) -> int:
     trainer = config.trainer
     keeper = CheckpointKeeper.from_config(config)
     chosen = keeper.choose(trainer.resume_mode, trainer.resume_from_path)
-    check_before_resume(run_dir, keeper.step_of(chosen))
+    is_own = chosen is not None and chosen.parent == keeper.root
+    check_before_resume(
+        run_dir, keeper.step_of(chosen), must_tell=is_own and current_attempt(run_dir) > 1
+    )
     if int(trainer.save_freq) > 0:
         keeper.check_room()
     with ExitStack() as stack:

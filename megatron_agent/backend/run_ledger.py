@@ -30,6 +30,11 @@ logger = logging.getLogger(__name__)
 
 Row = Mapping[str, Any]
 
+REMEDY = (
+    "Restore it from a copy; or start another run (run.name=...) from the checkpoint with "
+    "trainer.resume_mode=resume_path, and what the ledger proved is lost."
+)
+
 
 class RunLedger:
     """The ledger of the run that this process trains.
@@ -116,12 +121,15 @@ class RunLedger:
         )
 
 
-def check_before_resume(run_dir: Path, resumed_step: int) -> None:
+def check_before_resume(run_dir: Path, resumed_step: int, *, must_tell: bool = False) -> None:
     """Refuse to go on from a history that is broken, before anything heavy starts.
 
     Args:
-        run_dir: the run's folder. Without a ledger in it there is nothing to check.
+        run_dir: the run's folder.
         resumed_step: step of the checkpoint that was chosen; 0 for none.
+        must_tell: the checkpoint is one of an earlier attempt of this run, whose ledger tells of
+            it. False for one of another run, or a folder that no attempt was in: without a ledger
+            there is nothing to check then.
 
     Raises:
         LedgerError: with what is wrong.
@@ -129,14 +137,22 @@ def check_before_resume(run_dir: Path, resumed_step: int) -> None:
     path = Ledger(run_dir).path
     events = _events(path)
     if not events:
+        if must_tell:
+            found = "an empty one" if path.is_file() else "none"
+            raise LedgerError(
+                f"{path} must tell how the run came to step {resumed_step}, got {found}. {REMEDY}"
+            )
         return
     start = Attempt(attempt=0, resumed_step=resumed_step, mode="", tasks_per_epoch=0)
-    problems = check_ledger([*events, start]).problems
+    history = [*events, start]
+    # Whether a group is in flight for too long is a guess, and no reason to end a run.
+    problems = check_ledger(history, max_open_steps=None).problems
     if problems:
         raise LedgerError(
-            f"{path} must tell one history of the run, got: {'; '.join(problems)}. Go on from "
-            "another copy of the folder; or move the ledger away, and what it proved is lost."
+            f"{path} must tell one history of the run, got: {'; '.join(problems)}. {REMEDY}"
         )
+    for problem in check_ledger(history).problems:
+        logger.warning("%s: %s.", path, problem)
 
 
 def _events(path: Path) -> list[Event]:

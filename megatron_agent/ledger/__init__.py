@@ -1,7 +1,13 @@
 """Prompt ledger: which task was admitted, trained on and checkpointed when, over all attempts."""
 
 from megatron_agent.ledger.book import Ledger, read_ledger
-from megatron_agent.ledger.check import LedgerReport, check_ledger, effective_events
+from megatron_agent.ledger.check import (
+    MAX_OPEN_STEPS,
+    LedgerReport,
+    check_ledger,
+    check_run,
+    effective_events,
+)
 from megatron_agent.ledger.events import (
     Admitted,
     Attempt,
@@ -15,6 +21,7 @@ from megatron_agent.ledger.events import (
 )
 
 __all__ = [
+    "MAX_OPEN_STEPS",
     "Admitted",
     "Attempt",
     "Checkpoint",
@@ -27,6 +34,7 @@ __all__ = [
     "SetAside",
     "Trained",
     "check_ledger",
+    "check_run",
     "effective_events",
     "read_ledger",
 ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from megatron_agent.ledger.events import Event, LedgerError, from_line, to_line
+from megatron_agent.ledger.events import Attempt, Event, LedgerError
+from megatron_agent.ledger.lines import from_line, is_cut_short, to_line
 
 NAME = "ledger.jsonl"
 
@@ -46,24 +47,35 @@ class Ledger:
 
 def read_ledger(path: Path) -> list[Event]:
     """Events in the order they happened. A line that a kill cut short is passed over where the
-    writer after it began a new attempt, or where it is the last.
+    writer after it began a new attempt, or where it is the last and has no end.
 
     Raises:
         LedgerError: there is no such file, or a line in it is no event.
     """
-    if not path.is_file():
+    try:
+        content = path.read_bytes()
+    except OSError as error:
         raise LedgerError(
-            f"{path} must be a file that a run has written, got none. Name the run's folder."
-        )
-    lines = path.read_text(encoding="utf-8").split("\n")
+            f"{path} must be a file that a run has written, got none ({error.strerror}). Name the "
+            "run's folder."
+        ) from error
+    *whole, rest = content.split(b"\n")
     events: list[Event] = []
-    for number, line in enumerate(lines, start=1):
+    cut_short: LedgerError | None = None
+    for number, line in enumerate([*whole, rest], start=1):
         if not line:
             continue
         try:
-            events.append(from_line(line, place=f"{path}, line {number}"))
-        except LedgerError:
-            following = next((text for text in lines[number:] if text), '"kind": "attempt"')
-            if '"kind": "attempt"' not in following:
+            event = from_line(line, place=f"{path}, line {number}")
+        except LedgerError as error:
+            if not is_cut_short(line):
                 raise
+            cut_short = cut_short or error
+            continue
+        if cut_short is not None and not isinstance(event, Attempt):
+            raise cut_short
+        cut_short = None
+        events.append(event)
+    if cut_short is not None and not rest:
+        raise cut_short
     return events

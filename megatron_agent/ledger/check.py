@@ -3,22 +3,29 @@
 What counts is the *effective* history: an attempt that resumes from the checkpoint of step k takes
 back everything that was written after it, and a step that was set aside its tasks. In what is left
 
-1. every attempt goes on from a checkpoint that is there;
+1. an attempt comes first, and every other one goes on from a checkpoint that is there;
 2. steps are trained one after another, none missing, none twice;
-3. a group is admitted once, and trained on, removed or evicted once;
+3. a group is admitted once, and trained on, removed or evicted once, as the same task;
 4. within an epoch of the data no task comes twice, so that none is left out either;
 5. a step that is taken again begins with the tasks that it began with the first time;
-6. a mode that plays a step's groups within the step leaves none of them behind.
+6. a mode that plays a step's groups within the step admits them for that step and leaves none of
+   them behind;
+7. in the others no group is open for more than :data:`MAX_OPEN_STEPS` steps;
+8. no complete checkpoint of the run's folder is newer than what the ledger tells of.
 
-Groups that were admitted and have no end yet are *open*: played when the run stopped.
+Groups that were admitted and have no end yet are *open*: played when the run stopped. The rules
+themselves stand in ``rules.py``.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from megatron_agent.backend.checkpoints import CheckpointKeeper
+from megatron_agent.ledger import rules
+from megatron_agent.ledger.book import Ledger, read_ledger
 from megatron_agent.ledger.events import (
     Admitted,
     Attempt,
@@ -28,6 +35,13 @@ from megatron_agent.ledger.events import (
     SetAside,
     Trained,
 )
+from megatron_agent.ledger.rules import fates_of, first_step
+
+MAX_OPEN_STEPS = 32
+"""Steps that a group of an asynchronous mode may be open for. verl throws away what is finished and
+older than ``trainer.v1.sampler.max_off_policy_threshold`` steps, by default 8; a group may also be
+played for long. Four times that much is a group that nobody waits for any more.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +86,7 @@ def effective_events(events: Sequence[Event]) -> list[Event]:
         ['Attempt', 'Admitted']
     """
     kept: list[Event] = []
-    start = _first_step(events)
+    start = first_step(events)
     for event in events:
         if isinstance(event, Attempt):
             # The run's own start, 0 or the checkpoint of another run, takes back everything.
@@ -87,10 +101,6 @@ def effective_events(events: Sequence[Event]) -> list[Event]:
     return kept
 
 
-def _first_step(events: Sequence[Event]) -> int:
-    return next((event.resumed_step for event in events if isinstance(event, Attempt)), 0)
-
-
 def _end_of(events: Sequence[Event], resumed_step: int) -> int:
     """How many events the checkpoint of ``resumed_step`` holds; all, when it is not there."""
     for position in range(len(events) - 1, -1, -1):
@@ -100,19 +110,50 @@ def _end_of(events: Sequence[Event], resumed_step: int) -> int:
     return len(events)
 
 
-def check_ledger(events: Sequence[Event]) -> LedgerReport:
-    """Check a whole ledger; the rules stand at the top of this file."""
+def check_run(run_dir: Path, *, max_open_steps: int = MAX_OPEN_STEPS) -> LedgerReport:
+    """Check the ledger of a run's folder, also against the checkpoints that are in it.
+
+    Raises:
+        LedgerError: there is no ledger, or it cannot be read.
+    """
+    events = read_ledger(Ledger(run_dir).path)
+    report = check_ledger(events, max_open_steps=max_open_steps)
+    keeper = CheckpointKeeper(root=run_dir / "checkpoints")
+    kept = effective_events(events)
+    written = {event.step for event in kept if isinstance(event, Checkpoint)}
+    newest = keeper.latest_step()
+    if newest in {0, first_step(kept), *written}:
+        return report
+    problem = (
+        f"checkpoint {keeper.folder(newest).name} is complete and the ledger does not tell of it; "
+        f"the last step that it tells of is {report.last_step}"
+    )
+    return replace(report, problems=(*report.problems, problem))
+
+
+def check_ledger(
+    events: Sequence[Event], *, max_open_steps: int | None = MAX_OPEN_STEPS
+) -> LedgerReport:
+    """Check a whole ledger; the rules stand at the top of this file.
+
+    Args:
+        events: all of the ledger.
+        max_open_steps: steps that a group may be open for; None for any number.
+    """
     kept = effective_events(events)
     problems = [
-        *_unknown_checkpoints(events),
-        *_steps_out_of_order(kept),
-        *_groups_without_one_fate(kept),
-        *_tasks_twice_in_an_epoch(kept),
-        *_steps_that_began_differently(events),
-        *_groups_left_behind(kept),
+        *rules.begins_without_an_attempt(events),
+        *rules.unknown_checkpoints(events),
+        *rules.steps_out_of_order(kept),
+        *rules.groups_without_one_fate(kept),
+        *rules.tasks_twice_in_an_epoch(kept),
+        *rules.steps_that_began_differently(events),
+        *rules.admitted_out_of_step(kept),
+        *rules.groups_left_behind(kept),
+        *(rules.open_too_long(kept, max_open_steps) if max_open_steps is not None else ()),
     ]
     admitted = [group for event in kept if isinstance(event, Admitted) for group in event.groups]
-    fates = _fates(kept)
+    fates = fates_of(kept)
     ended = {group for groups in fates.values() for group in groups}
     trained_steps = [event.step for event in kept if isinstance(event, Trained)]
     num_trained_lines = sum(isinstance(event, Trained) for event in events)
@@ -127,123 +168,3 @@ def check_ledger(events: Sequence[Event]) -> LedgerReport:
         num_retaken_steps=num_trained_lines - len(trained_steps),
         problems=tuple(problems),
     )
-
-
-def _fates(events: Sequence[Event]) -> dict[str, list[str]]:
-    fates: dict[str, list[str]] = {"trained on": [], "removed": [], "evicted": []}
-    for event in events:
-        if isinstance(event, Trained):
-            fates["trained on"] += [outcome.group for outcome in event.groups]
-            fates["removed"] += [outcome.group for outcome in event.removed]
-        elif isinstance(event, Evicted):
-            fates["evicted"] += event.groups
-    return fates
-
-
-def _unknown_checkpoints(events: Sequence[Event]) -> list[str]:
-    written: set[int] = {_first_step(events)}
-    problems = []
-    for position, event in enumerate(events):
-        if isinstance(event, Checkpoint):
-            written.add(event.step)
-        elif isinstance(event, Attempt) and position > 0 and event.resumed_step not in written:
-            problems.append(
-                f"attempt {event.attempt} goes on from step {event.resumed_step}, of which the "
-                "ledger has no checkpoint"
-            )
-    return problems
-
-
-def _steps_out_of_order(events: Sequence[Event]) -> list[str]:
-    expected = _first_step(events) + 1
-    problems = []
-    for event in events:
-        if isinstance(event, Trained):
-            if event.step != expected:
-                problems.append(f"step {event.step} was trained where step {expected} was due")
-            expected = event.step + 1
-    return problems
-
-
-def _groups_without_one_fate(events: Sequence[Event]) -> list[str]:
-    task_of: dict[str, str] = {}
-    problems = []
-    for event in events:
-        for group, task_id in event.groups.items() if isinstance(event, Admitted) else ():
-            if group in task_of:
-                problems.append(f"group {group} ({task_id}) was admitted twice")
-            task_of[group] = task_id
-    counts: Counter[str] = Counter()
-    for fate, groups in _fates(events).items():
-        counts.update(groups)
-        for group in sorted(set(groups) - task_of.keys()):
-            problems.append(f"group {group} was {fate} and never admitted")
-    for group, count in counts.items():
-        if count > 1:
-            problems.append(f"group {group} ({task_of.get(group)}) came to an end {count} times")
-    return problems
-
-
-def _tasks_twice_in_an_epoch(events: Sequence[Event]) -> list[str]:
-    first = next((event for event in events if isinstance(event, Attempt)), None)
-    # A run that began in the middle of another one's data began in the middle of an epoch.
-    per_epoch = first.tasks_per_epoch if first is not None and first.resumed_step == 0 else 0
-    tasks = [
-        task_id
-        for event in events
-        if isinstance(event, Admitted)
-        for task_id in event.groups.values()
-    ]
-    problems = []
-    for start in range(0, len(tasks) if per_epoch else 0, per_epoch or 1):
-        for task_id, count in Counter(tasks[start : start + per_epoch]).items():
-            if count > 1:
-                epoch = start // per_epoch + 1
-                problems.append(f"task {task_id} was admitted {count} times in epoch {epoch}")
-    return problems
-
-
-def _steps_that_began_differently(events: Sequence[Event]) -> list[str]:
-    """Of modes that admit a step's tasks when the step begins; the others run ahead."""
-    problems = []
-    first_tasks: dict[int, tuple[str, ...]] = {}
-    seen: set[int] = set()
-    mode = ""
-    for event in events:
-        if isinstance(event, Attempt):
-            mode, seen = event.mode, set()
-        elif isinstance(event, Admitted) and mode == "sync" and event.step not in seen:
-            seen.add(event.step)
-            tasks = tuple(event.groups.values())
-            if first_tasks.setdefault(event.step, tasks) != tasks:
-                problems.append(
-                    f"step {event.step} began with other tasks when it was taken again: "
-                    f"{_first_difference(first_tasks[event.step], tasks)}"
-                )
-    return problems
-
-
-def _groups_left_behind(events: Sequence[Event]) -> list[str]:
-    """Of mode sync: in the others a group may be in flight for steps."""
-    mode, problems = "", []
-    open_groups: dict[str, str] = {}
-    for event in events:
-        if isinstance(event, Attempt):
-            mode = event.mode
-        elif isinstance(event, Admitted):
-            open_groups.update(event.groups)
-        for groups in _fates([event]).values():
-            for group in groups:
-                open_groups.pop(group, None)
-        if isinstance(event, Trained) and mode == "sync":
-            problems += [
-                f"group {group} ({task_id}) was left behind by step {event.step}"
-                for group, task_id in open_groups.items()
-            ]
-            open_groups.clear()
-    return problems
-
-
-def _first_difference(before: Sequence[str], after: Sequence[str]) -> str:
-    pairs = zip((*before, "none"), (*after, "none"), strict=False)
-    return next(f"{old}, then {new}" for old, new in pairs if old != new)

@@ -1,4 +1,4 @@
-"""Lines of the ledger, one record type each.
+"""Events of the ledger, one record type each; `lines` writes and reads them.
 
 A group is one admission of a task: it has an id of its own (verl's ``uid``) and is played
 ``rollout.n`` times. The order of the lines is the order of what happened; a resumed attempt takes
@@ -7,13 +7,14 @@ back every line after the checkpoint that it starts from.
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from megatron_agent.errors import MegatronAgentError
+
+MODES = ("sync", "colocate_async", "separate_async")
+"""``trainer.v1.trainer_mode``. In the first a step's groups are played within the step."""
 
 
 class LedgerError(MegatronAgentError, ValueError):
@@ -98,39 +99,3 @@ class Checkpoint:
 
 
 Event = Attempt | Admitted | Trained | Evicted | SetAside | Checkpoint
-_TYPES: dict[str, type[Event]] = {
-    kind.kind: kind for kind in (Attempt, Admitted, Trained, Evicted, SetAside, Checkpoint)
-}
-
-
-def to_line(event: Event) -> str:
-    """One line of JSON.
-
-    Example:
-        >>> to_line(Checkpoint(step=3))
-        '{"kind": "checkpoint", "step": 3}'
-    """
-    return json.dumps({"kind": event.kind, **dataclasses.asdict(event)})
-
-
-def from_line(line: str, *, place: str) -> Event:
-    """The event of a line.
-
-    Raises:
-        LedgerError: naming ``place``, when the line is none that :func:`to_line` writes.
-    """
-    try:
-        record: dict[str, Any] = json.loads(line)
-        kind = _TYPES[record.pop("kind")]
-        for name in ("groups", "removed"):
-            if isinstance(record.get(name), list):
-                record[name] = tuple(
-                    GroupOutcome(**value) if isinstance(value, dict) else value
-                    for value in record[name]
-                )
-        return kind(**record)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LedgerError(
-            f"{place} must be an event of the ledger, got {line[:80]!r}. The file is only ever "
-            "appended to; restore it from a copy."
-        ) from error

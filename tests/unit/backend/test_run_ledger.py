@@ -50,7 +50,7 @@ def test_a_new_process_knows_the_tasks_of_groups_in_flight(tmp_path: Path):
 
 
 def test_a_broken_history_is_refused_before_the_start(tmp_path: Path):
-    check_before_resume(tmp_path, 3)  # a folder of before there were ledgers
+    check_before_resume(tmp_path, 3)  # a checkpoint of another run
     ledger = begun(tmp_path)
     ledger.admitted(1, ["a"], ["t0"])
     ledger.trained(1, ["a"])
@@ -59,3 +59,29 @@ def test_a_broken_history_is_refused_before_the_start(tmp_path: Path):
         check_before_resume(tmp_path, 1)
     ledger.checkpoint(1)
     check_before_resume(tmp_path, 1)
+
+
+def test_a_checkpoint_of_the_run_must_be_told_of(tmp_path: Path):
+    path = tmp_path / "ledger.jsonl"
+    with pytest.raises(
+        LedgerError, match=r"must tell how the run came to step 3, got none\. Restore"
+    ):
+        check_before_resume(tmp_path, 3, must_tell=True)
+    path.touch()
+    with pytest.raises(LedgerError, match="must tell how the run came to step 3, got an empty one"):
+        check_before_resume(tmp_path, 3, must_tell=True)
+    check_before_resume(tmp_path, 7)  # begun from a checkpoint of another run
+    path.write_bytes(b"\xff\n")
+    with pytest.raises(LedgerError, match="line 1 must be an event of the ledger"):
+        check_before_resume(tmp_path, 3)
+
+
+def test_a_group_in_flight_for_long_is_a_warning_at_a_resume(tmp_path: Path, caplog):
+    ledger = begun(tmp_path, "separate_async")
+    ledger.admitted(1, ["lost"], ["t0"])
+    for step in range(1, 60):
+        ledger.admitted(step, [f"g{step}"], [f"t{step}"])
+        ledger.trained(step, [f"g{step}"])
+    ledger.checkpoint(59)
+    check_before_resume(tmp_path, 59)
+    assert "group lost (t0) of step 1 is open after step 59" in caplog.text
