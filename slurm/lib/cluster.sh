@@ -4,8 +4,8 @@
 # Process ids of the two sruns; empty when not running.
 HEAD_STEP="" WORKER_STEP=""
 
-# make_token: the job's secret. It travels in the environment and in a file that only its owner can
-# read, never on a command line; a new one for every attempt.
+# make_token: the job's secret. It travels in the environment, never on a command line; a new one for
+# every attempt.
 make_token() {
     export RAY_AUTH_MODE=$MA_RAY_AUTH
     if [[ $MA_RAY_AUTH == disabled ]]; then
@@ -16,11 +16,6 @@ make_token() {
     RAY_AUTH_TOKEN=$(head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n')
     export RAY_AUTH_TOKEN
     unset RAY_AUTH_TOKEN_PATH
-}
-
-# write_token FILE: for people who attach to a standing cluster.
-write_token() {
-    (umask 077 && rm -f -- "$1" && printf '%s' "$RAY_AUTH_TOKEN" >"$1")
 }
 
 # start_cluster: Ray on all nodes, in two steps: the head's, and one for all the others, which
@@ -104,9 +99,10 @@ check_steps() {
     done
 }
 
-# show_node_logs: the ends of the logs that tell of an error; of the first few when none does.
+# show_node_logs: the ends of the logs of Ray that tell of an error, of the first few when none does;
+# and of what Slurm wrote of the same steps: why a container did not start stands nowhere else.
 show_node_logs() {
-    local -a telling=() all=()
+    local -a telling=() all=() slurms=()
     local node log
     for node in "${NODES[@]}"; do
         log=$MA_ATTEMPT_LOGS/ray-$node.log
@@ -114,8 +110,19 @@ show_node_logs() {
         grep -qs "error:" "$log" && telling+=("$log")
     done
     ((${#telling[@]})) || telling=("${all[@]}")
-    for log in "${telling[@]:0:4}"; do say_tail "$log" 12; done
-    if ((${#telling[@]} > 4)); then say "and $((${#telling[@]} - 4)) more logs in $MA_ATTEMPT_LOGS"; fi
+    for log in "$MA_ATTEMPT_LOGS"/srun-*.log; do
+        # That a step was ended does not tell why.
+        awk '!/CANCELLED AT/ {found = 1; exit} END {exit !found}' "$log" 2>/dev/null && slurms+=("$log")
+    done
+    say_tails "${telling[@]}"
+    ((${#slurms[@]} == 0)) || say_tails "${slurms[@]}"
+}
+
+# say_tails FILES...: of four at most; a job may have hundreds of nodes.
+say_tails() {
+    local log
+    for log in "${@:1:4}"; do say_tail "$log" 12; done
+    if (($# > 4)); then say "and $(($# - 4)) more logs in $MA_ATTEMPT_LOGS"; fi
 }
 
 # stop_cluster: end both steps; ray_node.sh cleans its node. By USR2, which srun passes on to the

@@ -9,6 +9,12 @@
 # signal means "now". It exits with 86 when a fresh start may cure what happened. Everything else
 # is the job's own exit code.
 
+# First of all: a signal that nobody listens for ends this shell, with no word and no requeue. It is
+# kept until the functions that know what to do are there.
+EARLY_SIGNAL=""
+trap 'EARLY_SIGNAL=USR1' USR1
+trap 'EARLY_SIGNAL=TERM' TERM
+
 lib=$(dirname -- "${BASH_SOURCE[0]}")
 # shellcheck source=slurm/lib/messages.sh
 source "$lib/messages.sh"
@@ -25,14 +31,12 @@ source "$lib/cluster.sh"
 # shellcheck source=slurm/lib/requeue.sh
 source "$lib/requeue.sh"
 
-DRIVER="" SIGNALS=0 STEP_OPTIONS=()
+DRIVER="" SIGNALS=0 LAST_SIGNAL="" USES_NODES=false STEP_OPTIONS=()
 
 # run_with_ray COMMAND...: does not return.
 run_with_ray() {
     begin_job
-    trap 'on_signal USR1' USR1
-    trap 'on_signal TERM' TERM
-    trap on_exit EXIT
+    USES_NODES=true
     make_scratch
     choose_ports
     start_cluster
@@ -40,8 +44,14 @@ run_with_ray() {
     start_driver "$@"
     local code=0
     await "$DRIVER" || code=$?
+    trap '' USR1 TERM # it has ended: its code stands, whatever comes now
     DRIVER=""
     say "the driver has ended with exit code $code"
+    # A driver that just begins does not listen yet. After two signals it was told to leave at once.
+    if ((code == EXIT_BY_USR1 && SIGNALS == 1)) && [[ $LAST_SIGNAL == USR1 ]]; then
+        say "SIGUSR1 came before the driver listened: it had nothing to write"
+        code=$EXIT_REQUEUE
+    fi
     exit "$code"
 }
 
@@ -100,17 +110,22 @@ start_driver() {
     fi
 }
 
+# driver_has_begun: DRIVER_PID is its number. DRIVER may be an srun that still fetches an image.
+driver_has_begun() {
+    [[ -n $DRIVER ]] && DRIVER_PID=$(cat -- "$MA_JOB_SCRATCH/driver.pid" 2>/dev/null) &&
+        [[ -n $DRIVER_PID ]]
+}
+
+# signal_driver NAME: to the driver, or to what is still to become it.
 signal_driver() {
-    local pid
-    if pid=$(cat -- "$MA_JOB_SCRATCH/driver.pid" 2>/dev/null); then
-        kill -s "$1" "$pid" 2>/dev/null || true
-    fi
+    driver_has_begun || DRIVER_PID=$DRIVER
+    kill -s "$1" "$DRIVER_PID" 2>/dev/null || true
 }
 
 # on_signal NAME: pass it on. Before the driver has begun there is nothing to save.
 on_signal() {
-    SIGNALS=$((SIGNALS + 1))
-    if [[ -n $DRIVER ]]; then
+    SIGNALS=$((SIGNALS + 1)) LAST_SIGNAL=$1
+    if driver_has_begun; then
         # Slurm's own end of a job reaches every process of it; the driver would take it for two.
         if [[ $1 == TERM ]] && ! job_is_running; then
             say "SIGTERM: Slurm ends the job ($JOB_STATE) and has told the driver itself"
@@ -121,6 +136,8 @@ on_signal() {
         return
     fi
     say "SIG$1 before the driver began"
+    # shellcheck disable=SC2034 # read by decide_what_follows, in requeue.sh
+    STOPPED="stopped before the driver began"
     [[ $1 != USR1 ]] || exit "$EXIT_REQUEUE"
     exit 143
 }
@@ -131,10 +148,12 @@ on_exit() {
     trap '' USR1 TERM
     trap - EXIT
     set +e
-    stop_driver
-    stop_cluster
-    kill_processes_of_job
-    remove_scratch
+    if [[ $USES_NODES == true ]]; then
+        stop_driver
+        stop_cluster
+        kill_processes_of_job
+        remove_scratch
+    fi
     decide_what_follows "$code"
     say "ends with exit code $code"
     exit "$code"
@@ -152,3 +171,8 @@ stop_driver() {
     signal_driver KILL
     kill -KILL "$DRIVER" 2>/dev/null
 }
+
+trap 'on_signal USR1' USR1
+trap 'on_signal TERM' TERM
+trap on_exit EXIT
+[[ -z $EARLY_SIGNAL ]] || on_signal "$EARLY_SIGNAL"

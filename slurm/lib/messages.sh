@@ -8,6 +8,7 @@ readonly EXIT_MISSING=71      # not every node had joined by the deadline
 readonly EXIT_NODE_DIED=72    # Ray ended on a node while the driver ran
 readonly EXIT_REQUEUE=85      # the driver has stopped on request and asks to be started again
 readonly EXIT_RESTART=86      # the driver met a failure that a fresh start may cure
+readonly EXIT_BY_USR1=138     # 128 + SIGUSR1: of a process that does not listen for it
 
 # say TEXT...: one line with the time and the seconds since this shell began.
 say() {

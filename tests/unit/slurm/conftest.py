@@ -56,6 +56,7 @@ class ShimJob:
             "MA_WATCH_PAUSE_S": "0.05",
             "MA_JOIN_PAUSE_S": "0.05",
             "MA_REQUEUE_PATIENCE_S": "0.05",
+            "MA_SCONTROL_PAUSE_S": "0.05",
         }
 
     def plan(self, node: str, *words: str) -> None:

@@ -182,6 +182,51 @@ def test_usr1_before_the_driver_began_requeues(job) -> None:
     assert job.calls("scontrol requeue")
 
 
+def test_usr1_while_the_drivers_container_is_fetched_requeues(job) -> None:
+    job.start("true", SHIM_IMAGE="never", **pyxis(job))
+    job.wait_for(lambda: job.exists("fetching"))
+    job.signal(signal.SIGUSR1)
+    code, output = job.finish()
+    assert code == 85, output
+    assert "SIGUSR1 before the driver began" in output
+    assert "stopped before the driver began: back into the queue" in output
+    assert job.calls("scontrol requeue")
+
+
+def test_usr1_that_kills_a_driver_that_does_not_listen_yet_requeues(job) -> None:
+    job.start("touch $SHIM_PLAN/ready; exec sleep 100")
+    job.wait_for(lambda: job.exists("ready"))
+    job.signal(signal.SIGUSR1)
+    code, output = job.finish()
+    assert code == 85, output
+    assert "the driver has ended with exit code 138" in output
+    assert "SIGUSR1 came before the driver listened: it had nothing to write" in output
+    assert "stopped on request: back into the queue" in output
+
+
+def test_a_driver_that_usr1_kills_by_itself_is_not_requeued(job) -> None:
+    code, output = job.run("kill -USR1 $$")
+    assert code == 138, output
+    assert not job.calls("scontrol requeue")
+
+
+def test_a_container_that_does_not_start_says_why(job) -> None:
+    code, output = job.run("true", SHIM_IMAGE="broken", **pyxis(job))
+    assert code == 72, output
+    assert "attempt-0/srun-node1.log" in output
+    assert "| slurmstepd: error: pyxis: failed to import docker image" in output
+
+
+def pyxis(job) -> dict[str, str]:
+    """The settings of a job in a container."""
+    return {
+        "PATH": f"{job.folder}/venv/bin:{job.environment['PATH']}",
+        "SHIM_SRUN_HELP": "--container-image=PATH",
+        "MA_CONTAINER": "pyxis",
+        "MA_CONTAINER_IMAGE": "docker://image",
+    }
+
+
 def test_term_before_the_driver_began_ends(job) -> None:
     job.plan("node2", "down")
     job.start("true", MA_JOIN_ATTEMPTS="1000")
@@ -208,6 +253,48 @@ def test_a_job_that_is_being_cancelled_does_not_come_back(job) -> None:
     assert code == 85
     assert "not requeued, because Slurm is ending the job (JobState=CANCELLED)" in output
     assert not job.calls("scontrol requeue")
+
+
+def test_a_job_of_which_slurm_is_silent_at_first_is_asked_for_again(job) -> None:
+    code, output = job.run("exit 85", SHIM_SILENT="2", SHIM_JOB_STATE="CANCELLED")
+    assert code == 85
+    assert "not requeued, because Slurm is ending the job (JobState=CANCELLED)" in output
+    assert len(job.calls("scontrol show job")) == 3
+
+
+def test_a_job_of_which_slurm_stays_silent_is_taken_for_running(job) -> None:
+    code, output = job.run("exit 85", SHIM_SILENT="99")
+    assert code == 85
+    assert "it is taken for running: slurm_load_jobs error: Unable to contact" in output
+    assert job.calls("scontrol requeue")
+
+
+def test_term_is_passed_on_while_slurm_is_silent(job) -> None:
+    job.start(
+        'trap "exit 143" TERM; touch $SHIM_PLAN/ready; while :; do sleep 0.05; done',
+        SHIM_SILENT="99",
+    )
+    job.wait_for(lambda: job.exists("ready"))
+    job.signal(signal.SIGTERM)
+    code, output = job.finish()
+    assert code == 143, output
+    assert "SIGTERM: passed on to the driver" in output
+
+
+@pytest.mark.parametrize("blocked", ["failures.new", "failures"])
+def test_a_failure_that_cannot_be_counted_is_not_requeued(job, blocked) -> None:
+    logs = job.folder / f"logs/{job.number}"
+    logs.mkdir(parents=True)
+    if blocked == "failures":
+        (logs / blocked).mkdir()
+    else:
+        (logs / "failures").write_text("2\n")
+        (logs / blocked).symlink_to("/dev/full")
+    code, output = job.run("exit 86")
+    assert code == 86, output
+    assert f"not requeued: failures cannot be counted in {logs}/failures" in output
+    assert not job.calls("scontrol requeue")
+    assert blocked == "failures" or (logs / "failures").read_text() == "2\n"
 
 
 def test_requeueing_can_be_switched_off(job) -> None:

@@ -29,6 +29,7 @@ def batch(job):
     python.write_text(
         "#!/bin/bash\n"
         'if [[ "$*" == *job_settings* ]]; then\n'
+        '    touch "$SHIM_PLAN/reading"; sleep "${SETTINGS_S:-0}"\n'
         '    echo "export MA_MAX_FAILURES=9"; exit "${SETTINGS:-0}"\n'
         "fi\n"
         # To wait for the nodes is part of the job: their scripts clean up before Ray starts.
@@ -78,6 +79,17 @@ def test_a_configuration_that_cannot_be_read_ends_the_job_early(batch) -> None:
     code, output = batch.finish()
     assert code == 64
     assert "the configuration cannot be read, see above." in output
+
+
+def test_usr1_while_the_configuration_is_read_requeues(batch) -> None:
+    batch.start_script("train_gigpo.sbatch", "demo", SETTINGS_S="1")
+    batch.wait_for(lambda: batch.exists("reading"))
+    batch.signal(signal.SIGUSR1)
+    code, output = batch.finish()
+    assert code == 85, output
+    assert "SIGUSR1 before the driver began" in output
+    assert "stopped before the driver began: back into the queue" in output
+    assert batch.calls("scontrol requeue") and not batch.calls("ray")
 
 
 def test_evaluation_trains_nothing(batch) -> None:
