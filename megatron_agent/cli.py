@@ -34,6 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and arguments[:1] == ["train"]:  # this process is a run
+        from megatron_agent.backend.stop import StopSwitch
+
+        StopSwitch.remember()
     if arguments[:2] == ["retrieval", "serve"]:  # its parser stands behind imports that take time
         from envs.search.server import main as serve
 

@@ -6,6 +6,12 @@ lists; only then are verl, Ray and torch imported and the run launched.
 
 from __future__ import annotations
 
+from megatron_agent.backend.stop import StopSwitch
+
+if __name__ == "__main__":
+    # The imports below take seconds, and SIGUSR1 would kill the process until somebody listens.
+    StopSwitch.remember()
+
 import logging
 import sys
 from collections.abc import Sequence

@@ -26,6 +26,7 @@ from megatron_agent.backend.cpu.prefork.protocol import PYTHON_VARIABLE, SOCKET_
 from megatron_agent.backend.names import TRAINER_PREFIX
 from megatron_agent.backend.preflight import PLUGIN
 from megatron_agent.backend.run_ledger import check_before_resume
+from megatron_agent.backend.stop import StopRequested, StopSwitch
 from megatron_agent.config import split_config
 from megatron_agent.credit import credit_names, credit_needs
 from megatron_agent.run_folder import current_attempt
@@ -33,6 +34,8 @@ from megatron_agent.run_folder import current_attempt
 logger = logging.getLogger(__name__)
 
 RAY_START_ATTEMPTS = 3
+
+AGAIN = "%s; start the same command again to go on."
 
 JOIN_KEYS = ("address", "namespace", "runtime_env", "log_to_driver", "logging_level")
 """What ``ray.init`` takes when it joins a cluster; the others say what to start, and how."""
@@ -46,8 +49,9 @@ def run(config: DictConfig, run_dir: Path) -> int:
         run_dir: folder of the run; exists.
 
     Returns:
-        Exit code: 0 when all steps are done; stopped on request, that of ``StopSwitch``; 86 when a
-        process of the run was lost, and starting again goes on.
+        Exit code: 0 when all steps are done; stopped on request, that of ``StopSwitch``, also
+        where that came before the first step; 86 when a process of the run was lost, and starting
+        again goes on.
 
     Raises:
         ConfigError: the checkpoint to start from cannot be.
@@ -55,6 +59,16 @@ def run(config: DictConfig, run_dir: Path) -> int:
         LedgerError: the run's folder tells of another history than its checkpoints.
         FailureRateError, CreditError: the run could not go on.
     """
+    try:
+        return _run(config, run_dir)
+    except StopRequested as stop:
+        logger.warning(AGAIN, stop)
+        return StopSwitch.exit_code()
+    finally:
+        StopSwitch.release()
+
+
+def _run(config: DictConfig, run_dir: Path) -> int:
     set_environment(config, run_dir)
     config, _ = split_config(config)
     trainer_name = prepare_for_verl(config)
@@ -68,6 +82,7 @@ def run(config: DictConfig, run_dir: Path) -> int:
     )
     if int(trainer.save_freq) > 0:
         keeper.check_room()
+    StopSwitch.leave_if_requested()
     with ExitStack() as stack:
         server = None
         # One that stands already serves this run too. On a cluster that is there before the run
@@ -78,6 +93,8 @@ def run(config: DictConfig, run_dir: Path) -> int:
             server = stack.enter_context(prefork_server(run_dir / "logs" / "prefork.log"))
         stack.callback(_stop_ray)
         start_ray(config, server)
+        StopSwitch.install()
+        StopSwitch.leave_if_requested()
         return _train(config, trainer_name)
 
 
@@ -223,14 +240,14 @@ def _train(config: DictConfig, trainer_name: str) -> int:
 
     from megatron_agent.backend.loss_watch import LossWatch, watched_actors
     from megatron_agent.backend.lost_process import EXIT_RESTART, loss_behind
-    from megatron_agent.backend.stop import StopRequested, StopSwitch
 
     validate_config(
         config=config,
         use_reference_policy=need_reference_policy(config),
         use_critic=need_critic(config),
     )
-    StopSwitch.install()
+    StopSwitch.install()  # again: nobody knows what the imports above have done
+    StopSwitch.leave_if_requested()
     tq.init(config.transfer_queue)
     trainer = agent_loops = None
     exit_code = 1
@@ -238,6 +255,7 @@ def _train(config: DictConfig, trainer_name: str) -> int:
         try:
             trainer = get_trainer_cls(trainer_name)(config=config)
             trainer.init()
+            StopSwitch.leave_if_requested()
             agent_loops = AgentLoopManagerTQ.create(
                 config=config,
                 llm_client=trainer.get_llm_client(),
@@ -247,7 +265,7 @@ def _train(config: DictConfig, trainer_name: str) -> int:
             trainer.fit(agent_loops)
             exit_code = 0
         except StopRequested as stop:
-            logger.warning("%s; start the same command again to go on.", stop)
+            logger.warning(AGAIN, stop)
             exit_code = StopSwitch.exit_code()
         except Exception as error:
             loss = loss_behind(error, trainer)
