@@ -16,7 +16,7 @@ from megatron_agent.checkpoint.locate import Located, locate
 from megatron_agent.checkpoint.request import Request, parse_bytes
 from megatron_agent.checkpoint.tensors import FLOAT_DTYPES
 from megatron_agent.checkpoint.verdict import Check, Verdict, check_files, compare
-from megatron_agent.checkpoint.weights import open_weights
+from megatron_agent.checkpoint.weights import HFWeights, open_weights
 from megatron_agent.errors import ConfigError
 
 EXIT_FAILED_VERDICT = 1
@@ -122,12 +122,17 @@ def run(request: Request, mode: Mode, say: Callable[[str], Any] = print) -> int:
 def _logits(job: Any, result: Located) -> list[Check]:
     from megatron_agent.checkpoint.logits import choose_layers, compare_logits
 
-    if job.request.lora is not None:
-        return []
+    request = job.request
     with open_weights(job.located) as source, open_weights(result) as target:
         sides = {"source": source, "result": target}
         layers = choose_layers(job.rules)
-        return [compare_logits(job.config, job.hf_files, sides, layers, job.request.dtype)]
+        # PEFT merges into whole models of transformers, whose experts have no names of their own.
+        can_merge = isinstance(source, HFWeights) and len(layers) == job.rules.num_layers
+        if request.lora is not None and (not can_merge or job.rules.num_experts):
+            return []
+        return [
+            compare_logits(job.config, job.hf_files, sides, layers, request.dtype, request.lora)
+        ]
 
 
 def _bar(what: str, num_bytes: int, mode: Mode) -> tqdm[Any]:

@@ -71,6 +71,7 @@ def compare_logits(
     sides: Mapping[str, HFWeights | MegatronWeights],
     layers: tuple[int, ...],
     dtype: torch.dtype | None = None,
+    adapter: Path | None = None,
 ) -> Check:
     """Run both models and compare the log-probabilities of every next token.
 
@@ -82,11 +83,13 @@ def compare_logits(
         sides: "source" and "result".
         layers: see :func:`choose_layers`.
         dtype: round the weights to this type first, as the conversion did.
+        adapter: merged into the source by the conversion; here PEFT does it. All layers then.
     """
     outputs = []
-    for weights in sides.values():
+    for side, weights in sides.items():
         if isinstance(weights, HFWeights):
-            outputs.append(_hf_log_probs(config, hf_files, weights, layers, dtype))
+            merged = adapter if side == "source" else None
+            outputs.append(_hf_log_probs(config, hf_files, weights, layers, dtype, merged))
         else:
             outputs.append(_megatron_log_probs(config, weights, layers, dtype))
     difference = float((outputs[0] - outputs[1]).abs().max())
@@ -106,6 +109,7 @@ def _hf_log_probs(
     weights: HFWeights,
     layers: tuple[int, ...],
     dtype: torch.dtype | None,
+    adapter: Path | None,
 ) -> torch.Tensor:
     from transformers import AutoModelForCausalLM
 
@@ -117,7 +121,8 @@ def _hf_log_probs(
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
             folder,
-            dtype=dtype or torch.float32,
+            # What is added must not be added to something rounded.
+            dtype=torch.float32 if adapter else dtype or torch.float32,
             output_loading_info=True,
             trust_remote_code=False,
             use_safetensors=True,
@@ -129,9 +134,23 @@ def _hf_log_probs(
     wrong = [*info["missing_keys"], *info["unexpected_keys"], *info["mismatched_keys"]]
     if wrong:
         return torch.full((NUM_PROMPTS, PROMPT_LENGTH, config.vocab_size), torch.nan)
+    if adapter is not None:
+        model = _with_adapter(model, adapter, weights, dtype)
     with torch.no_grad():
         logits = model.float().eval()(prompts(config.vocab_size)).logits
     return logits.log_softmax(-1)
+
+
+def _with_adapter(model: Any, adapter: Path, weights: HFWeights, dtype: torch.dtype | None) -> Any:
+    """The model with an adapter merged by PEFT, each weight rounded to the type that is written."""
+    from peft import PeftModel
+
+    merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+    stored = weights.folder.tensors
+    with torch.no_grad():
+        for name, parameter in merged.named_parameters():
+            parameter.copy_(parameter.to(dtype or stored[name].spec.dtype).float())
+    return merged
 
 
 def _write_layers(

@@ -237,6 +237,7 @@ def _spec(folder: Path) -> dict[str, Any]:
             "hf",
             lora=str(folder / "adapter"),
             dtype="float32",
+            logits=True,
         ),
     ]
     return {
@@ -419,6 +420,7 @@ def test_a_layout_that_does_not_divide_the_model_is_told(results: Results) -> No
 
 def test_a_merged_adapter_is_what_peft_merges(results: Results) -> None:
     assert_passed(results.converted["lora"])
+    assert "pass  logits on fixed prompts" in results.converted["lora"]["said"][1]
     merged = tensors_of(results.folder / "merged")
     for name, tensor in tensors_of(results.folder / "merged-by-peft").items():
         torch.testing.assert_close(merged[name], tensor, atol=1e-6, rtol=1e-5)
