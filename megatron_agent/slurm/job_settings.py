@@ -17,6 +17,7 @@ from omegaconf import DictConfig
 
 from megatron_agent.config import Findings, compose_config
 from megatron_agent.config.overrides import DEFAULT_ROOT
+from megatron_agent.config.rules.slurm import check_slurm
 from megatron_agent.config.slurm_settings import SlurmSettings, read_slurm_settings
 from megatron_agent.config.values import ConfigValues
 from megatron_agent.errors import MegatronAgentError
@@ -28,9 +29,10 @@ def slurm_settings(config: DictConfig) -> SlurmSettings:
     Raises:
         ConfigProblemsError: something in it cannot be.
     """
-    findings = Findings()
-    settings = read_slurm_settings(ConfigValues.from_config(config), findings)
+    findings, values = Findings(), ConfigValues.from_config(config)
+    check_slurm(values, findings)
     findings.raise_if_any()
+    settings = read_slurm_settings(values, findings)
     assert settings is not None
     return settings
 
@@ -48,6 +50,7 @@ def job_variables(config: DictConfig, root: Path) -> dict[str, str]:
     """
     settings = slurm_settings(config)
     ray_init = config.ray_kwargs.ray_init
+    on_cpu = str(config.trainer.device) == "cpu"
     candidates: Mapping[str, object] = {
         "MA_ROOT": root,
         "MA_VENV": root / settings.venv if settings.venv else None,
@@ -62,6 +65,7 @@ def job_variables(config: DictConfig, root: Path) -> dict[str, str]:
         "MA_NUM_CPUS": settings.ray_cpus,
         # Devices that are made up; real ones are Slurm's to count.
         "MA_NUM_GPUS": ray_init.get("num_gpus", None),
+        "MA_GPUS_NEEDED": None if on_cpu else config.trainer.n_gpus_per_node,
         "MA_OBJECT_STORE_BYTES": ray_init.get("object_store_memory", None),
         "MA_RAY_AUTH": settings.ray_auth,
         "MA_DASHBOARD": settings.dashboard,

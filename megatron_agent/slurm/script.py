@@ -89,5 +89,5 @@ def sbatch_options(config: DictConfig, settings: SlurmSettings, request: JobRequ
 
 
 def _quoted(option: str) -> str:
-    """sbatch splits the lines of the head as a shell does."""
-    return shlex.quote(option) if any(blank in option for blank in " \t'\"") else option
+    """sbatch splits the lines of the head as a shell does, and ends them at a #."""
+    return shlex.quote(option) if any(sign in option for sign in " \t'\"\\#") else option

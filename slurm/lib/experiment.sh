@@ -20,12 +20,13 @@ read_experiment() {
     read_cluster_file
 }
 
-# read_cluster_file: with a container its Python is not at hand here, and the settings come from the
-# environment alone.
+# read_cluster_file: that takes the virtual environment's Python. With a container there is none at
+# hand, and the settings come from the environment alone.
 read_cluster_file() {
     local python=${MA_VENV:-$MA_ROOT/.venv}/bin/python lines
     if [[ ${MA_CONTAINER:-none} != none || ! -x $python ]]; then
-        say "settings of the cluster file are not read here; they are those of the environment"
+        say "the cluster file is not read (no virtual environment, or a container): settings are those of" \
+            "the environment. 'megatron-agent launch' writes them into the script."
         return
     fi
     lines=$(cd -- "$MA_ROOT" && PYTHONPATH=$MA_ROOT "$python" -m megatron_agent.slurm.job_settings \

@@ -36,6 +36,7 @@ DRIVER="" SIGNALS=0 LAST_SIGNAL="" USES_NODES=false STEP_OPTIONS=()
 # run_with_ray COMMAND...: does not return.
 run_with_ray() {
     begin_job
+    check_gpus
     USES_NODES=true
     make_scratch
     choose_ports
@@ -60,7 +61,8 @@ run_alone() {
     begin_job
     say "runs: $*"
     if ((${#SRUN_CONTAINER[@]})); then
-        exec srun --nodes=1 --ntasks=1 "${SRUN_CONTAINER[@]}" "$@"
+        set_srun 1 "$HEAD_NODE"
+        exec "${SRUN[@]}" "$@"
     fi
     exec "${CONTAINER_EXEC[@]}" "$@"
 }

@@ -56,6 +56,17 @@ name_devices_once() {
     fi
 }
 
+# check_gpus: end when this node has fewer GPUs than the experiment uses: verl would wait for the rest
+# for ever. The CPU profile makes its own up, and says nothing of a need.
+check_gpus() {
+    local given=${MA_NUM_GPUS:-${SLURM_GPUS_ON_NODE:-0}}
+    [[ -n $MA_GPUS_NEEDED ]] || return 0
+    ((given >= MA_GPUS_NEEDED)) || fail "$EXIT_SETUP" \
+        "the job must have $MA_GPUS_NEEDED GPUs on each node (trainer.n_gpus_per_node), got $given on" \
+        "$(hostname). Submit with --gpus-per-node $MA_GPUS_NEEDED, or choose a cluster=... that uses fewer." \
+        "Where Slurm does not count GPUs, export MA_NUM_GPUS=$MA_GPUS_NEEDED."
+}
+
 readonly FIRST_PORT=10000
 readonly PORTS_PER_JOB=512
 readonly FIXED_PORTS=16

@@ -26,6 +26,7 @@ main() {
     trap leave EXIT
     raise_limits
     name_devices_once
+    check_gpus
     [[ $role == head ]] || make_scratch
     ADDRESS=$(own_address)
     case $role in

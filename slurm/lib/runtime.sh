@@ -6,7 +6,9 @@ check_runtime() {
     if [[ $MA_CONTAINER == none ]]; then
         [[ -x $MA_VENV/bin/python ]] || fail "$EXIT_SETUP" \
             "MA_VENV must be a virtual environment, got '$MA_VENV' without bin/python." \
-            "Run 'make setup' in the checkout, or set cluster.slurm.venv."
+            "Run 'make setup' in the checkout, or set cluster.slurm.venv. For a container submit with" \
+            "'megatron-agent launch', or export MA_CONTAINER and MA_CONTAINER_IMAGE where sbatch is called:" \
+            "a plain sbatch reads the cluster file with that environment's Python."
         return
     fi
     [[ -n $MA_CONTAINER_IMAGE ]] || fail "$EXIT_SETUP" \

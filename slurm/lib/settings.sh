@@ -16,6 +16,7 @@
 #   MA_LOGS               logs of the launch                             $MA_ROOT/runs/slurm
 #   MA_NUM_CPUS           CPUs that Ray offers on a node                 what Slurm allotted
 #   MA_NUM_GPUS           GPUs (ranks) that Ray offers on a node         what Slurm allotted
+#   MA_GPUS_NEEDED        GPUs that the experiment uses on a node    not known: none are asked for
 #   MA_OBJECT_STORE_BYTES memory of Ray's object store on a node         Ray's choice
 #   MA_RAY_AUTH           token | disabled                                                token
 #   MA_DASHBOARD          true | false; on the head's loopback alone                      false
@@ -32,7 +33,7 @@ set_defaults() {
     : "${MA_CONTAINER:=none}" "${MA_CONTAINER_IMAGE:=}" "${MA_CONTAINER_MOUNTS:=}"
     : "${MA_CONTAINER_OPTIONS:=}" "${MA_MODULES:=}" "${MA_INTERFACE:=}"
     : "${MA_SCRATCH:=/tmp}" "${MA_LOGS:=$MA_ROOT/runs/slurm}"
-    : "${MA_NUM_CPUS:=}" "${MA_NUM_GPUS:=}" "${MA_OBJECT_STORE_BYTES:=}"
+    : "${MA_NUM_CPUS:=}" "${MA_NUM_GPUS:=}" "${MA_GPUS_NEEDED:=}" "${MA_OBJECT_STORE_BYTES:=}"
     : "${MA_RAY_AUTH:=token}" "${MA_DASHBOARD:=false}" "${MA_PREFORK:=false}"
     : "${MA_HEAD_DEADLINE_S:=120}" "${MA_NODES_DEADLINE_S:=600}" "${MA_JOIN_ATTEMPTS:=10}"
     : "${MA_MAX_FAILURES:=3}" "${MA_REQUEUE:=true}"
@@ -56,6 +57,7 @@ check_settings() {
     for name in MA_HEAD_DEADLINE_S MA_NODES_DEADLINE_S MA_JOIN_ATTEMPTS MA_MAX_FAILURES; do
         _integer "$name"
     done
+    for name in MA_NUM_GPUS MA_GPUS_NEEDED; do [[ -z ${!name} ]] || _integer "$name"; done
     if ((${#MA_JOB_SCRATCH} > LONGEST_SCRATCH)); then
         fail "$EXIT_SETUP" "MA_SCRATCH must leave Ray's sockets short paths: $MA_JOB_SCRATCH has" \
             "${#MA_JOB_SCRATCH} characters, $LONGEST_SCRATCH are allowed. Use /tmp."

@@ -10,6 +10,7 @@ import pytest
 
 from megatron_agent.cli import main
 from megatron_agent.config import ConfigProblemsError, compose_config
+from megatron_agent.config.rules.slurm import time_limit_s
 from megatron_agent.errors import ConfigError
 from megatron_agent.slurm import launch as launching
 from megatron_agent.slurm.job_settings import export_lines, job_variables
@@ -90,9 +91,11 @@ def test_all_mistakes_of_a_configuration_come_at_once() -> None:
                 "cluster.slurm.time=soon",
                 "cluster.slurm.scratch=tmp",
                 "cluster.slurm.container=apptainer",
-                "cluster.slurm.container_mounts=['data:/data']",
+                "cluster.slurm.container_mounts=['data:/data','/a:/a,/b:/b']",
                 "cluster.slurm.extra_options=[constraint]",
                 "cluster.slurm.environment.bad-name=1",
+                "cluster.slurm.environment.A=null",
+                "cluster.slurm.container_options=['--env A=b']",
             ],
             num_nodes=1,
         )
@@ -105,9 +108,44 @@ def test_all_mistakes_of_a_configuration_come_at_once() -> None:
         "cluster.slurm.container_mounts must hold host:container with absolute paths",
         "cluster.slurm.extra_options must hold options of sbatch, which begin with -",
         "cluster.slurm.environment must name a variable of letters, digits and _",
+        "cluster.slurm.environment.A must be text or a number, got None.",
+        "cluster.slurm.container_options must hold one word each, because blanks separate them",
+        "cluster.slurm.container_mounts must hold no comma, which separates mounts",
         "actor_rollout_ref.model.path must be",
     ):
         assert part in text
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["cluster.slurm.partition", "cluster.slurm.environment.A", "cluster.slurm.logs", "run.name"],
+)
+def test_text_of_several_lines_is_refused(model, key) -> None:
+    line = f'{key}="x\ntouch pwned"'
+    with pytest.raises(ConfigProblemsError, match="must be one line"):
+        launch("frozenlake_cpu", [model, line], num_nodes=1, dry_run=True)
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [(2, 120), ("90:30", 5430), ("4:00:00", 14400), ("1-12", 129600), ("1-2:3", 93780)],
+)
+def test_a_stop_needs_time_before_the_limit(model, time, seconds) -> None:
+    lines = [model, f"cluster.slurm.time='{time}'"]
+    late = f"cluster.slurm.signal_before_end_s={max(60, seconds - 1)}"
+    launch("frozenlake_cpu", [*lines, late], num_nodes=1, dry_run=True)
+    early = f"cluster.slurm.signal_before_end_s={seconds}"
+    with pytest.raises(ConfigProblemsError, match=r"signal_before_end_s must be below the time"):
+        launch("frozenlake_cpu", [*lines, early], num_nodes=1, dry_run=True)
+
+
+def test_no_time_limit_leaves_any_time_to_stop() -> None:
+    assert time_limit_s("infinite") == time_limit_s(0) == float("inf")
+
+
+def test_a_wait_for_episodes_that_leaves_no_time_for_a_checkpoint_is_told(model, caplog) -> None:
+    launch("frozenlake_cpu", [model, "trainer.stop_grace_s=300"], num_nodes=1, dry_run=True)
+    assert "trainer.stop_grace_s=300 should be below" in caplog.text
 
 
 @pytest.mark.parametrize(("option", "numbers"), [("--nodes", (0, 1)), ("--chain", (1, 0))])
@@ -230,6 +268,17 @@ def test_devices_are_asked_for_where_they_are_real(model) -> None:
         "frozenlake_cpu", [*lines, "trainer.device=cuda"], num_nodes=1, dry_run=True
     )
     assert "#SBATCH --gpus-per-node=4\n" in on_gpus
+    assert "MA_GPUS_NEEDED" not in on_cpu
+    assert "export MA_GPUS_NEEDED=${MA_GPUS_NEEDED-4}\n" in on_gpus
+    with pytest.raises(
+        ConfigProblemsError, match=r"must be at least trainer.n_gpus_per_node \(4\)"
+    ):
+        launch(
+            "frozenlake_cpu",
+            [*lines, "trainer.device=cuda", "cluster.slurm.gpus_per_node=2"],
+            num_nodes=1,
+            dry_run=True,
+        )
 
 
 def test_settings_for_a_plain_sbatch_are_printed_or_explained(capsys) -> None:

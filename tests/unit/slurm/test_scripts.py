@@ -107,6 +107,33 @@ def test_conversion_needs_no_ray(batch) -> None:
     assert not batch.calls("ray") and not batch.calls("srun")
 
 
+def test_a_conversion_in_a_container_keeps_the_jobs_cpus(batch) -> None:
+    batch.start_script(
+        "convert.sbatch",
+        "a",
+        "b",
+        PATH=f"{batch.folder}/venv/bin:{batch.environment['PATH']}",
+        SHIM_SRUN_HELP="--container-image=PATH",
+        MA_CONTAINER="pyxis",
+        MA_CONTAINER_IMAGE="docker://image",
+        SLURM_CPUS_PER_TASK="7",
+    )
+    code, output = batch.finish()
+    assert code == 0, output
+    assert "python tools/convert_ckpt.py a b" in output
+    (step,) = batch.calls("srun")
+    assert "--nodes=1 --ntasks=1" in step and "--mem=0 --cpus-per-task=7" in step
+    assert "--container-image=docker://image" in step
+
+
+def test_a_command_is_needed_for_ray_to_stand_around(batch) -> None:
+    batch.start_script("with_ray.sbatch")
+    code, output = batch.finish()
+    assert code == 64, output
+    assert "name a command: sbatch --nodes N slurm/with_ray.sbatch COMMAND" in output
+    assert not batch.calls("ray")
+
+
 def test_any_command_can_have_ray_around_it(batch) -> None:
     batch.start_script("with_ray.sbatch", "python", "x.py")
     code, output = batch.finish()

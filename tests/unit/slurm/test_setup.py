@@ -20,6 +20,16 @@ MESSAGES = {
     "scratch": ({"MA_SCRATCH": "/" + "x" * 50}, "MA_SCRATCH must leave Ray's sockets short paths"),
     "root": ({"MA_ROOT": "/nowhere"}, "MA_ROOT must be the checkout, got '/nowhere'."),
     "venv": ({"MA_VENV": "/nowhere"}, "MA_VENV must be a virtual environment, got '/nowhere'"),
+    "venv, but a container is meant": (
+        {"MA_VENV": "/nowhere"},
+        "For a container submit with 'megatron-agent launch', or export MA_CONTAINER",
+    ),
+    "no gpus": (
+        {"MA_GPUS_NEEDED": "8", "SLURM_GPUS_ON_NODE": ""},
+        "the job must have 8 GPUs on each node (trainer.n_gpus_per_node), got 0 on node1. "
+        "Submit with --gpus-per-node 8",
+    ),
+    "gpus": ({"MA_GPUS_NEEDED": "some"}, "MA_GPUS_NEEDED must be a whole number, got 'some'."),
     "no image": ({"MA_CONTAINER": "apptainer"}, "MA_CONTAINER=apptainer needs an image."),
     "missing image": (
         {"MA_CONTAINER": "pyxis", "MA_CONTAINER_IMAGE": "/images/gone.sqsh"},
@@ -53,6 +63,20 @@ def test_a_setting_that_cannot_work_is_named(job, name) -> None:
     assert "trained" not in output
     assert not job.calls("ray")
     assert not job.calls("scontrol requeue")
+
+
+def test_a_node_with_fewer_gpus_than_the_first_is_named(job) -> None:
+    # srun's stand-in gives each node two.
+    code, output = job.run("echo trained", MA_GPUS_NEEDED="3", SLURM_GPUS_ON_NODE="3")
+    assert code == 64, output
+    assert "the job must have 3 GPUs on each node" in output
+    assert "driver:" not in output
+    assert not job.calls("scontrol requeue")
+
+
+def test_gpus_that_slurm_does_not_count_are_said_by_a_variable(job) -> None:
+    code, output = job.run(MA_GPUS_NEEDED="3", SLURM_GPUS_ON_NODE="", MA_NUM_GPUS="4")
+    assert code == 0, output
 
 
 def test_a_scratch_folder_that_cannot_be_made_is_named(job) -> None:
