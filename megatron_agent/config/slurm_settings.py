@@ -44,8 +44,8 @@ class SlurmSettings:
     """A folder that all nodes can write to: output and logs of the launch."""
     modules: list[str]
     """Environment modules to load."""
-    environment: Mapping[str, str | int | float]
-    """Variables to set."""
+    environment: Mapping[str, object]
+    """Variables to set, to texts or numbers."""
     venv: str | None
     """The virtual environment, at the same path on every node; by default ``.venv`` in the
     checkout."""
