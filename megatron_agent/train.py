@@ -59,14 +59,19 @@ def train(
 
 
 def checked_config(
-    overrides: Sequence[str], *, config_name: str = DEFAULT_ROOT
+    overrides: Sequence[str], *, config_name: str = DEFAULT_ROOT, runs_here: bool = True
 ) -> tuple[DictConfig, AgentSettings]:
     """Compose and check; all problems of the command line and of the values come in one message.
+
+    Args:
+        overrides: Hydra overrides.
+        config_name: root below ``configs/``.
+        runs_here: False where another machine will run: what this one lacks is a warning then.
 
     Raises:
         ConfigProblemsError: with every problem found.
     """
-    findings = Findings()
+    findings = Findings(runs_here=runs_here)
     config = compose_config(overrides, config_name=config_name, findings=findings)
     settings = check_config(config, findings)
     findings.raise_if_any()

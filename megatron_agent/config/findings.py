@@ -48,6 +48,10 @@ class Findings:
     """Collects problems (the run cannot work) and warnings (it can, but is probably not what is
     meant).
 
+    Args:
+        runs_here: whether this machine is the one that will run. Where it is not, what is missing
+            on it is a warning (`problem_here`).
+
     Example:
         >>> findings = Findings()
         >>> findings.problem("env.max_steps", "must be >= 1", 0, "Use 12.")
@@ -57,13 +61,21 @@ class Findings:
         megatron_agent...ConfigProblemsError: env.max_steps must be >= 1, got 0. Use 12.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, runs_here: bool = True) -> None:
+        self.runs_here = runs_here
         self.problems: list[ConfigError] = []
         self.warnings: list[str] = []
 
     def problem(self, key: str, rule: str, value: object, remedy: str) -> None:
         """Record one problem; the arguments are those of `ConfigError`."""
         self.problems.append(ConfigError(key, rule, value, remedy))
+
+    def problem_here(self, problem: ConfigError) -> None:
+        """Record a problem of this machine, e.g. too few cores or a package that is missing."""
+        if self.runs_here:
+            self.problems.append(problem)
+        else:
+            self.warn(f"On this machine: {problem} The nodes of the job are asked when it starts.")
 
     def warn(self, message: str) -> None:
         """Record one warning, a sentence that names its key."""

@@ -1,27 +1,35 @@
 """What ``megatron-agent launch EXPERIMENT --nodes N [--dry-run] [key=value ...]`` does.
 
 Everything that can be wrong is looked for here, on the login node, in a second or two, and not on
-eight nodes after a night in the queue.
+eight nodes after a night in the queue. What this machine alone lacks is only said: the nodes may
+have it.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from omegaconf import DictConfig
 
-from megatron_agent.config import Findings
+from megatron_agent.config import Findings, compose_config
 from megatron_agent.config.overrides import DEFAULT_ROOT
+from megatron_agent.config.rules.layout import SERVER_NODES_KEY, num_server_nodes
+from megatron_agent.config.values import ConfigValues
 from megatron_agent.errors import ConfigError
 from megatron_agent.slurm.job_settings import slurm_settings
 from megatron_agent.slurm.script import JobRequest, render_script
 from megatron_agent.slurm.submit import check_syntax, submit
 from megatron_agent.train import checked_config
 
+logger = logging.getLogger(__name__)
+
 NODES_KEY = "trainer.nnodes"
+DEFAULT_NODES = 1
+"""verl's: a configuration that says so names no number."""
 EXPERIMENTS = "configs/experiment/"
 
 PREFLIGHT = "megatron_agent.plan.before_launch"
@@ -42,7 +50,8 @@ def launch(
     Args:
         experiment: a file of ``configs/experiment/``, by name or by path.
         overrides: Hydra overrides.
-        num_nodes: nodes of the job; becomes ``trainer.nnodes``.
+        num_nodes: nodes of the job, the servers' own of mode separate_async among them; the others
+            become ``trainer.nnodes``.
         config_name: root below ``configs/``.
         num_jobs: jobs of the same name that start one after another's end, for sites without
             requeueing; each goes on where the one before stopped.
@@ -53,15 +62,17 @@ def launch(
 
     Raises:
         ConfigProblemsError: the configuration cannot work.
-        ConfigError: a number of nodes or jobs below 1, or no checkout around this package.
+        ConfigError: a number of nodes or jobs below 1, no node left for the trainer, or no checkout
+            around this package.
         SubmitError: sbatch is missing or refused the job.
     """
     for option, number in (("--nodes", num_nodes), ("--chain", num_jobs)):
         if number < 1:
             raise ConfigError(option, "must be >= 1", number, "Use 1.")
     root = checkout_root()
-    lines = [f"experiment={experiment_name(experiment)}", *overrides, f"{NODES_KEY}={num_nodes}"]
-    config, _ = checked_config(lines, config_name=config_name)
+    lines = [f"experiment={experiment_name(experiment)}", *overrides]
+    lines.append(f"{NODES_KEY}={trainer_nodes(lines, num_nodes, config_name)}")
+    config, _ = checked_config(lines, config_name=config_name, runs_here=False)
     _ask_preflight(config)
     request = JobRequest(overrides=lines, config_name=config_name, num_nodes=num_nodes, root=root)
     script = render_script(config, request)
@@ -78,6 +89,38 @@ def launch(
         raise ConfigError("cluster.slurm.logs", rule, str(logs), "Name another.") from error
     options = ["--dependency=singleton"] if num_jobs > 1 else []
     return script, [submit(script, options) for _ in range(num_jobs)]
+
+
+def trainer_nodes(lines: Sequence[str], num_nodes: int, config_name: str = DEFAULT_ROOT) -> int:
+    """The trainer's part of a job's nodes. A configuration that names another number is told so.
+
+    Args:
+        lines: Hydra overrides, the experiment among them.
+        num_nodes: nodes of the job.
+        config_name: root below ``configs/``.
+
+    Raises:
+        ConfigError: the servers' own nodes leave none.
+    """
+    # What is wrong with the lines is reported where they are checked.
+    values = ConfigValues.from_config(
+        compose_config(lines, config_name=config_name, findings=Findings())
+    )
+    num_servers = num_server_nodes(values)
+    left = num_nodes - num_servers
+    if left < 1:
+        rule = f"must be above {SERVER_NODES_KEY} ({num_servers}) in mode separate_async"
+        remedy = f"Use {num_servers + 1}, or more: the trainer has the nodes that are left."
+        raise ConfigError("--nodes", rule, num_nodes, remedy)
+    named = values.integer(NODES_KEY)
+    is_named = named != DEFAULT_NODES or any(line.startswith(f"{NODES_KEY}=") for line in lines)
+    if named != left and is_named:
+        of_servers = f" and {num_servers} of servers" if num_servers else ""
+        logger.warning(
+            "--nodes %d makes %s %d%s; the %s of the configuration does not count.",
+            num_nodes, NODES_KEY, left, of_servers, named,
+        )  # fmt: skip
+    return left
 
 
 def experiment_name(text: str) -> str:

@@ -30,7 +30,10 @@ def check_environment(values: ConfigValues, findings: Findings) -> None:
         _collect(lambda: load_memory(memory, history_length), findings)
     num_workers = values.integer("env.num_workers")
     if num_workers is not None and num_workers >= 1:
-        _collect(lambda: check_num_workers(num_workers), findings)
+        try:
+            check_num_workers(num_workers)
+        except ConfigError as error:
+            findings.problem_here(error)
     memory_limit = values.get("env.worker_memory_limit")
     if isinstance(memory_limit, int | str) and not isinstance(memory_limit, bool):
         _collect(lambda: memory_limit_bytes(memory_limit), findings)
@@ -62,10 +65,8 @@ def _check_registered(values: ConfigValues, findings: Findings) -> None:
     try:
         spec.require_data(values.mapping("env.options"))
     except ValueError as error:
-        findings.problem(
-            "env.env_name", f"must have its data ({error})", name,
-            "Get the data, or correct the path.",
-        )  # fmt: skip
+        rule, remedy = f"must have its data ({error})", "Get the data, or correct the path."
+        findings.problem_here(ConfigError("env.env_name", rule, name, remedy))
 
 
 def _check_prompt_file(values: ConfigValues, findings: Findings) -> None:
@@ -94,5 +95,8 @@ def _load_spec(name: str, findings: Findings) -> EnvSpec | None:
         remedy = f"{hint}Registered: {', '.join(env_names())}; or gym:ID, or package.module:Class."
         findings.problem("env.env_name", f"must be a registered environment{why}", name, remedy)
     except (EnvLoadError, EnvCollisionError) as error:
-        findings.problem("env.env_name", f"must load ({error})", name, "Install what it needs.")
+        problem = ConfigError(
+            "env.env_name", f"must load ({error})", name, "Install what it needs."
+        )
+        findings.problem_here(problem)
     return None

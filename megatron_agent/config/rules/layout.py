@@ -18,6 +18,18 @@ PP_KEY = f"{MEGATRON_KEY}.pipeline_model_parallel_size"
 CP_KEY = f"{MEGATRON_KEY}.context_parallel_size"
 EP_KEY = f"{MEGATRON_KEY}.expert_model_parallel_size"
 ROLLOUT_TP_KEY = "actor_rollout_ref.rollout.tensor_model_parallel_size"
+SERVER_NODES_KEY = "actor_rollout_ref.rollout.nnodes"
+
+
+def num_server_nodes(values: ConfigValues) -> int:
+    """Nodes that the servers have beside the trainer's, in mode separate_async; 0 in others.
+
+    Example:
+        >>> num_server_nodes(ConfigValues({"trainer": {"v1": {"trainer_mode": "sync"}}}))
+        0
+    """
+    is_separate = values.text("trainer.v1.trainer_mode") == "separate_async"
+    return max(values.integer(SERVER_NODES_KEY) or 0, 0) if is_separate else 0
 
 
 def check_ranks(values: ConfigValues, findings: Findings) -> None:

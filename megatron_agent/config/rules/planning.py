@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from megatron_agent.config.findings import Findings
 from megatron_agent.config.plan_settings import HARDWARE_KEY, read_hardware, read_plan_settings
+from megatron_agent.config.rules.layout import num_server_nodes
 from megatron_agent.config.values import ConfigValues
 
 
@@ -13,12 +14,7 @@ def check_planning(values: ConfigValues, findings: Findings) -> None:
     hardware = read_hardware(values, findings)
     if hardware is None:
         return
-    trainer, servers = (
-        values.integer(f"{section}.nnodes") or 0
-        for section in ("trainer", "actor_rollout_ref.rollout")
-    )
-    if values.text("trainer.v1.trainer_mode") != "separate_async":
-        servers = 0
+    trainer, servers = values.integer("trainer.nnodes") or 0, num_server_nodes(values)
     if trainer + servers > hardware.num_nodes:
         findings.problem(
             "trainer.nnodes",

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 
+from megatron_agent.config.rules.layout import num_server_nodes
 from megatron_agent.doctor.case import RunCase
 from megatron_agent.doctor.findings import DoesNotApply, Finding, error, note, warning
 from megatron_agent.doctor.registry import check
@@ -31,6 +32,8 @@ def check_slurm(case: RunCase) -> Iterator[Finding]:
         raise DoesNotApply("not in a Slurm job")
     for variable, key in SLURM_COUNTS.items():
         has, wants = _number(variable), case.values.integer(key)
+        if key == "trainer.nnodes" and wants is not None:
+            wants += num_server_nodes(case.values)
         if key.endswith("gpus_per_node") and case.device != "cuda":
             continue
         if has is not None and wants is not None and has < wants:

@@ -204,6 +204,17 @@ def test_a_job_of_another_size_is_told(findings_of: Find, monkeypatch: pytest.Mo
     ]
 
 
+def test_the_servers_own_nodes_are_counted(
+    findings_of: Find, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "3")
+    separate = ["trainer.v1.trainer_mode=separate_async", "trainer.nnodes=2"]
+    assert findings_of("slurm", *separate, "actor_rollout_ref.rollout.nnodes=1") == []
+    (finding,) = findings_of("slurm", *separate, "actor_rollout_ref.rollout.nnodes=2")
+    assert "(SLURM_JOB_NUM_NODES=3), got 4" in finding.problem
+
+
 def test_several_nodes_need_a_ray_cluster_and_addresses(
     findings_of: Find, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
