@@ -18,7 +18,13 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError
 
-from megatron_agent.backend.lost_process import EXIT_RESTART, first_line, ranks_of, servers_of
+from megatron_agent.backend.lost_process import (
+    EXIT_RESTART,
+    first_line,
+    is_lost_process,
+    ranks_of,
+    servers_of,
+)
 from megatron_agent.errors import LostProcessError
 
 logger = logging.getLogger(__name__)
@@ -31,8 +37,9 @@ class LossWatch:
     """Pings actors from a thread of its own; use as a context manager in the main thread.
 
     When one is gone, the main thread has ``grace_s`` to find out by itself, which gives the better
-    message; then :class:`LostProcessError` is raised in it. If it has not left the context
-    another ``grace_s`` later, because the clean-up waits as well, the process ends with 86.
+    message; then :class:`LostProcessError` is raised in it, or Ray's own error where the actor's
+    constructor raised. If it has not left the context another ``grace_s`` later, because the
+    clean-up waits as well, the process ends with 86, or 1 after such an error.
 
     Args:
         actors: the actors to watch, asked for at each look: a run makes some of them later.
@@ -50,6 +57,7 @@ class LossWatch:
         self._actors, self._pause_s, self._grace_s = actors, pause_s, grace_s
         self._pings: dict[Any, Any] = {}
         self._loss = ""
+        self._error: RayActorError | None = None
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="loss-watch", daemon=True)
 
@@ -80,7 +88,7 @@ class LossWatch:
             if not self._done.wait(self._grace_s):
                 logger.error("A process of the run was lost (%s); leaving without clean-up.", loss)
                 logging.shutdown()
-                os._exit(EXIT_RESTART)
+                os._exit(EXIT_RESTART if self._error is None else 1)
             return
 
     def _look(self) -> str:
@@ -96,12 +104,16 @@ class LossWatch:
                     del self._pings[actor]
                     ray.get(ping)
         except RayActorError as error:
+            # A constructor would raise the same at every start.
+            self._error = None if is_lost_process(error) else error
             return first_line(error)
         except Exception:  # Ray itself is ending: whoever ended it knows
             logger.debug("The processes of the run could not be asked.", exc_info=True)
         return ""
 
     def _raise_loss(self, _signum: int, _frame: FrameType | None) -> None:
+        if self._error is not None:
+            raise self._error
         raise LostProcessError(f"nothing more will come: {self._loss}")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 ray_exceptions = pytest.importorskip("ray.exceptions")
 
-from megatron_agent.backend import lost_process  # noqa: E402
+from megatron_agent.backend import loss_watch, lost_process  # noqa: E402
 from megatron_agent.backend.failure_rate import fatal_error  # noqa: E402
 from megatron_agent.backend.lost_process import is_lost_process, loss_behind  # noqa: E402
 from megatron_agent.errors import FailureRateError, LostProcessError  # noqa: E402
@@ -80,6 +80,28 @@ def test_an_actor_whose_constructor_raised_is_not_counted_as_dead(monkeypatch) -
     assert lost_process.dead_actors(actors) == [
         "The actor died unexpectedly before finishing this task."
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (_failed_constructor(ValueError("x")), ray_exceptions.ActorDiedError),
+        (ray_exceptions.ActorDiedError(), LostProcessError),
+    ],
+)
+def test_the_watch_raises_what_a_constructor_raised_as_it_is(monkeypatch, error, raised) -> None:
+    def get(_ping):
+        raise error
+
+    monkeypatch.setattr(loss_watch.ray, "wait", lambda pings, **_: (pings, []))
+    monkeypatch.setattr(loss_watch.ray, "get", get)
+    ready = SimpleNamespace(remote=lambda: "ping")
+    actor = type("Actor", (), {"__ray_ready__": ready})()
+    watch = loss_watch.LossWatch(lambda: [actor])
+    watch._loss = watch._look()
+    with pytest.raises(raised, match="died") as caught:
+        watch._raise_loss(0, None)
+    assert is_lost_process(caught.value) == (raised is LostProcessError)
 
 
 def test_a_broken_collective_is_a_loss_when_a_rank_is_gone(monkeypatch) -> None:
