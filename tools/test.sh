@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests of some tiers: the quick ones side by side on all cores, then those of the stack one
-# after another, each with the whole machine. Both parts are run, whatever fails.
+# Runs the tests of some tiers: `unit` side by side on all cores; then the others one after another, in
+# an order that is always the same (verl keeps much per process) and each with the whole machine. Both
+# parts are run, whatever fails.
 #
 # Usage: tools/test.sh PYTHON 'unit or contract or stack' [pytest options]
 set -uo pipefail
@@ -10,15 +11,15 @@ python=$1 tiers=$2
 shift 2
 NO_TESTS=5 # pytest's exit code where nothing was selected
 
-"$python" -m pytest -m "($tiers) and not stack" -n logical --maxprocesses 8 --dist loadfile "$@"
-quick=$?
-"$python" -m pytest -m "($tiers) and stack" "$@"
-stack=$?
+"$python" -m pytest -m "($tiers) and unit" -n logical --maxprocesses 8 --dist loadfile "$@"
+unit=$?
+"$python" -m pytest -m "($tiers) and not unit" "$@"
+others=$?
 
-if ((quick == NO_TESTS && stack == NO_TESTS)); then
+if ((unit == NO_TESTS && others == NO_TESTS)); then
     printf "test: TIERS must name one or more of unit, contract and stack, joined by 'or'; got '%s'.\n" "$tiers" >&2
     exit 2
 fi
-((quick == NO_TESTS)) && quick=0
-((stack == NO_TESTS)) && stack=0
-exit $((quick > stack ? quick : stack))
+((unit == NO_TESTS)) && unit=0
+((others == NO_TESTS)) && others=0
+exit $((unit > others ? unit : others))

@@ -227,7 +227,9 @@ def test_verls_custom_reward_function_sees_the_episode(
     from megatron_agent.backend.env_workers import RolloutResources
 
     use_journal(monkeypatch, lambda *_, **__: None)
+    # Both are put back: the process keeps what it has loaded.
     monkeypatch.setattr(RolloutResources, "_reward_function_loaded", False)
+    monkeypatch.setattr(RolloutResources, "_reward_function", None)
     play = agent_loop._play
 
     async def play_one_step(*arguments: Any) -> Episode:

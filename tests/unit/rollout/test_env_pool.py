@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from megatron_agent.errors import ConfigError, EnvError, GroupStartError
+from megatron_agent.errors import AnchorError, ConfigError, EnvError, GroupStartError
 from megatron_agent.rollout import worker_count
 from megatron_agent.rollout.env_pool import EnvPool
 from megatron_agent.rollout.group_starts import GroupStarts
@@ -129,7 +129,6 @@ def test_an_environment_that_raises_costs_its_own_session_only(
     ("start_option", "message"),
     [
         ("raise", r"reset raised OSError: no such level"),
-        ("no_anchor", r"anchor"),
         ("sideways", r"ValueError: option 'start' .* must be one of fixed"),
     ],
 )
@@ -139,6 +138,17 @@ def test_a_reset_that_fails_is_an_env_error(
     async def body(pool: EnvPool) -> None:
         session = await pool.open_session(pools.task(troublemaker, start=start_option), "g", 0)
         with pytest.raises(EnvError, match=message):
+            await session.reset()
+        await session.close()
+        assert pool.stats()["num_open_sessions"] == 0
+
+    pools.run(body)
+
+
+def test_a_reset_without_an_anchor_is_an_error_of_its_own(pools: Any, troublemaker: str):
+    async def body(pool: EnvPool) -> None:
+        session = await pool.open_session(pools.task(troublemaker, start="no_anchor"), "g", 0)
+        with pytest.raises(AnchorError, match="anchor must be a value that names the state"):
             await session.reset()
         await session.close()
         assert pool.stats()["num_open_sessions"] == 0
