@@ -62,7 +62,7 @@ class WarmStartConfig:
     num_warmup_updates: int = 20
     measure_every: int = 40
     """Updates between two measurements of learning."""
-    measure_doubt_every: int = 4
+    measure_doubt_every: int = 3
     """Updates between two measurements of doubting, where success falls by a tenth in a few."""
     num_measure_episodes: int = 200
     max_steps: int = 10
