@@ -130,12 +130,9 @@ def run_and_report(plan: Plan, name: str, *, train: bool) -> None:
     if train:
         if not plan.policy.exists():
             _make_policy(plan)
-        set_cpu_environment()
-        # Its imports, most of the start of a run, are done once for all of them.
-        with prefork_server(plan.folder / "prefork.log") as server:
-            server.wait_ready()
-            for run in plan.runs:
-                _train(run, plan, server)
+        missing = [run for run in plan.runs if not _is_done(run, plan)]
+        if missing:
+            _train_all(missing, plan)
     table = "\n\n".join([_start(plan), _table(plan), _endings(plan)])
     print(table)
     table_path, picture_path = plan.folder / f"{name}.md", plan.folder / f"{name}.png"
@@ -172,10 +169,21 @@ def _make_policy(plan: Plan) -> None:
     )
 
 
-def _train(run: Run, plan: Plan, server: PreforkServer) -> None:
+def _is_done(run: Run, plan: Plan) -> bool:
     steps, _ = run.curve(TRAIN_SUCCESS)
-    if steps and steps[-1] >= plan.iterations:
-        return
+    return bool(steps) and steps[-1] >= plan.iterations
+
+
+def _train_all(runs: Sequence[Run], plan: Plan) -> None:
+    """Fork all from one server: its imports, most of the start of a run, are done once."""
+    set_cpu_environment()
+    with prefork_server(plan.folder / "prefork.log") as server:
+        server.wait_ready()
+        for run in runs:
+            _train(run, plan, server)
+
+
+def _train(run: Run, plan: Plan, server: PreforkServer) -> None:
     run.folder.mkdir(parents=True, exist_ok=True)
     print(f"{run.method} seed {run.seed}: training in {run.folder}", flush=True)
     command = [

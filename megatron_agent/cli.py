@@ -231,7 +231,8 @@ def _plan(options: argparse.Namespace, _argv: Sequence[str]) -> int:
 
 
 def _ledger_check(options: argparse.Namespace, _argv: Sequence[str]) -> int:
-    from megatron_agent.ledger import MAX_OPEN_STEPS, check_run
+    from megatron_agent.backend.run_ledger import check_run
+    from megatron_agent.ledger import MAX_OPEN_STEPS
 
     bound = MAX_OPEN_STEPS if options.max_open_steps is None else options.max_open_steps
     if bound < 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from megatron_agent.backend.checkpoints import CheckpointKeeper
 from megatron_agent.ledger import (
+    MAX_OPEN_STEPS,
     Admitted,
     Attempt,
     Checkpoint,
@@ -19,12 +22,14 @@ from megatron_agent.ledger import (
     GroupOutcome,
     Ledger,
     LedgerError,
+    LedgerReport,
     SetAside,
     Trained,
     check_ledger,
     effective_events,
     read_ledger,
 )
+from megatron_agent.ledger.rules import first_step
 
 logger = logging.getLogger(__name__)
 
@@ -119,6 +124,28 @@ class RunLedger:
             num_success=0,
             num_failed=0,
         )
+
+
+def check_run(run_dir: Path, *, max_open_steps: int = MAX_OPEN_STEPS) -> LedgerReport:
+    """Check the ledger of a run's folder, also against the checkpoints that are in it: no complete
+    one may be newer than what the ledger tells of.
+
+    Raises:
+        LedgerError: there is no ledger, or it cannot be read.
+    """
+    events = read_ledger(Ledger(run_dir).path)
+    report = check_ledger(events, max_open_steps=max_open_steps)
+    keeper = CheckpointKeeper(root=run_dir / "checkpoints")
+    kept = effective_events(events)
+    written = {event.step for event in kept if isinstance(event, Checkpoint)}
+    newest = keeper.latest_step()
+    if newest in {0, first_step(kept), *written}:
+        return report
+    problem = (
+        f"checkpoint {keeper.folder(newest).name} is complete and the ledger does not tell of it; "
+        f"the last step that it tells of is {report.last_step}"
+    )
+    return dataclasses.replace(report, problems=(*report.problems, problem))
 
 
 def check_before_resume(run_dir: Path, resumed_step: int, *, must_tell: bool = False) -> None:

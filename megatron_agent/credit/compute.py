@@ -82,10 +82,7 @@ def check_options(name: str, config: CreditConfig) -> None:
         RegistryError: no method has this name.
         ConfigError: the penalty goes to a level that the method has not.
     """
-    levels = credit_facts(name).levels
-    if name == "hgpo" and config.hgpo.base_group:
-        levels = ("episode", *levels)
-    check_penalty_mode(name, levels, config)
+    check_penalty_mode(name, credit_facts(name).levels_with(config), config)
 
 
 def _check_needs(name: str, needs: Sequence[str], rows: CreditRows) -> None:

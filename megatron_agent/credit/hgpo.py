@@ -45,7 +45,12 @@ from megatron_agent.credit.segments import group_statistics, pair_codes, relativ
 from megatron_agent.credit.step_groups import StepGroups, equal_anchors
 
 
-@register_credit("hgpo", needs=("anchor",), levels=("step",))
+@register_credit(
+    "hgpo",
+    needs=("anchor",),
+    levels=("step",),
+    levels_of=lambda config: ("episode",) if config.hgpo.base_group else (),
+)
 def hgpo(rows: CreditRows, config: CreditConfig) -> CreditResult:
     """Step-level credit from nested, history-conditioned groups, see the head of this file.
 

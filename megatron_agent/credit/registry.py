@@ -35,6 +35,7 @@ order."""
 ENTRY_POINT_GROUP = "megatron_agent.credit"
 
 Level = Literal["episode", "step"]
+LevelsOf = Callable[[CreditConfig], tuple[Level, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,12 @@ class MethodFacts:
     """Optional columns of `CreditRows` that must be there, without their ``_N``."""
     levels: tuple[Level, ...] = ("episode", "step")
     """What is scored: whole episodes, single steps, or both."""
+    levels_of: LevelsOf | None = None
+    """Further levels, where options decide."""
+
+    def levels_with(self, config: CreditConfig) -> tuple[Level, ...]:
+        """What is scored under these options."""
+        return self.levels + (self.levels_of(config) if self.levels_of else ())
 
 
 _methods: dict[str, CreditMethod] = {}
@@ -52,7 +59,11 @@ _facts: dict[str, MethodFacts] = {}
 
 
 def register_credit(
-    name: str, *, needs: Sequence[str] = ("anchor",), levels: Sequence[Level] = ("episode", "step")
+    name: str,
+    *,
+    needs: Sequence[str] = ("anchor",),
+    levels: Sequence[Level] = ("episode", "step"),
+    levels_of: LevelsOf | None = None,
 ) -> Callable[[CreditMethod], CreditMethod]:
     """Decorator that registers a credit method.
 
@@ -61,6 +72,7 @@ def register_credit(
         needs: optional columns that must be there: ``anchor``, ``anchor_text``, ``value``,
             ``log_prob``, ``entropy``, ``failed``.
         levels: whether episodes, steps or both are scored.
+        levels_of: gives further levels, where that depends on options.
 
     Raises:
         RegistryError: the name is taken, or there is no such column or level.
@@ -81,7 +93,7 @@ def register_credit(
                 f"{_home(taken)} has the name. Choose another name."
             )
         _methods[name] = method
-        _facts[name] = MethodFacts(needs=tuple(needs), levels=tuple(levels))
+        _facts[name] = MethodFacts(needs=tuple(needs), levels=tuple(levels), levels_of=levels_of)
         return method
 
     return register

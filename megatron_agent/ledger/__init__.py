@@ -5,7 +5,6 @@ from megatron_agent.ledger.check import (
     MAX_OPEN_STEPS,
     LedgerReport,
     check_ledger,
-    check_run,
     effective_events,
 )
 from megatron_agent.ledger.events import (
@@ -34,7 +33,6 @@ __all__ = [
     "SetAside",
     "Trained",
     "check_ledger",
-    "check_run",
     "effective_events",
     "read_ledger",
 ]

@@ -10,8 +10,7 @@ back everything that was written after it, and a step that was set aside its tas
 5. a step that is taken again begins with the tasks that it began with the first time;
 6. a mode that plays a step's groups within the step admits them for that step and leaves none of
    them behind;
-7. in the others no group is open for more than :data:`MAX_OPEN_STEPS` steps;
-8. no complete checkpoint of the run's folder is newer than what the ledger tells of.
+7. in the others no group is open for more than :data:`MAX_OPEN_STEPS` steps.
 
 Groups that were admitted and have no end yet are *open*: played when the run stopped. The rules
 themselves stand in ``rules.py``.
@@ -20,12 +19,9 @@ themselves stand in ``rules.py``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
-from megatron_agent.backend.checkpoints import CheckpointKeeper
 from megatron_agent.ledger import rules
-from megatron_agent.ledger.book import Ledger, read_ledger
 from megatron_agent.ledger.events import (
     Admitted,
     Attempt,
@@ -108,27 +104,6 @@ def _end_of(events: Sequence[Event], resumed_step: int) -> int:
         if isinstance(event, Checkpoint) and event.step == resumed_step:
             return position + 1
     return len(events)
-
-
-def check_run(run_dir: Path, *, max_open_steps: int = MAX_OPEN_STEPS) -> LedgerReport:
-    """Check the ledger of a run's folder, also against the checkpoints that are in it.
-
-    Raises:
-        LedgerError: there is no ledger, or it cannot be read.
-    """
-    events = read_ledger(Ledger(run_dir).path)
-    report = check_ledger(events, max_open_steps=max_open_steps)
-    keeper = CheckpointKeeper(root=run_dir / "checkpoints")
-    kept = effective_events(events)
-    written = {event.step for event in kept if isinstance(event, Checkpoint)}
-    newest = keeper.latest_step()
-    if newest in {0, first_step(kept), *written}:
-        return report
-    problem = (
-        f"checkpoint {keeper.folder(newest).name} is complete and the ledger does not tell of it; "
-        f"the last step that it tells of is {report.last_step}"
-    )
-    return replace(report, problems=(*report.problems, problem))
 
 
 def check_ledger(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from megatron_agent.backend.run_ledger import check_run
 from megatron_agent.cli import main
 from megatron_agent.ledger import (
     MAX_OPEN_STEPS,
@@ -22,7 +23,6 @@ from megatron_agent.ledger import (
     SetAside,
     Trained,
     check_ledger,
-    check_run,
     read_ledger,
 )
 

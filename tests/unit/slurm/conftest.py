@@ -97,7 +97,10 @@ class ShimJob:
         self.start(driver, **environment)
         return self.finish()
 
-    def signal(self, signum: signal.Signals) -> None:
+    def signal(self, signum: signal.Signals, *, when: str = "") -> None:
+        """Send the batch shell a signal, as soon as a file that a driver writes is there."""
+        if when:
+            self.wait_for(lambda: self.exists(when))
         assert self.process is not None
         self.process.send_signal(signum)
 

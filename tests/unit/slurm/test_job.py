@@ -10,6 +10,9 @@ import pytest
 
 pytestmark = pytest.mark.unit
 
+LISTENS = "touch $SHIM_PLAN/ready; while :; do sleep 0.05; done"
+"""A driver that has set its traps and plays on."""
+
 
 def test_a_job_brings_ray_up_on_every_node_and_ends_with_the_drivers_exit_code(job) -> None:
     code, output = job.run('echo "ray at $RAY_ADDRESS"; exit 7')
@@ -121,9 +124,8 @@ def test_ray_ending_on_a_node_ends_the_job_and_shows_that_nodes_log(job, node) -
 
 
 def test_usr1_reaches_the_driver_and_85_goes_back_into_the_queue(job) -> None:
-    job.start('trap "exit 85" USR1; touch $SHIM_PLAN/ready; while :; do sleep 0.05; done')
-    job.wait_for(lambda: job.exists("ready"))
-    job.signal(signal.SIGUSR1)
+    job.start(f'trap "exit 85" USR1; {LISTENS}')
+    job.signal(signal.SIGUSR1, when="ready")
     code, output = job.finish()
     assert code == 85, output
     assert "SIGUSR1: passed on to the driver" in output
@@ -134,23 +136,17 @@ def test_usr1_reaches_the_driver_and_85_goes_back_into_the_queue(job) -> None:
 
 def test_a_second_signal_reaches_the_driver_too(job) -> None:
     first = 'touch $SHIM_PLAN/first; trap "exit 130" USR1'
-    job.start(
-        f"first() {{ {first}; }}; trap first USR1; touch $SHIM_PLAN/ready; "
-        "while :; do sleep 0.05; done"
-    )
-    job.wait_for(lambda: job.exists("ready"))
-    job.signal(signal.SIGUSR1)
-    job.wait_for(lambda: job.exists("first"))
-    job.signal(signal.SIGUSR1)
+    job.start(f"first() {{ {first}; }}; trap first USR1; {LISTENS}")
+    job.signal(signal.SIGUSR1, when="ready")
+    job.signal(signal.SIGUSR1, when="first")
     code, output = job.finish()
     assert code == 130, output
     assert "again: it leaves at once" in output
 
 
 def test_term_reaches_the_driver_and_does_not_requeue(job) -> None:
-    job.start('trap "exit 143" TERM; touch $SHIM_PLAN/ready; while :; do sleep 0.05; done')
-    job.wait_for(lambda: job.exists("ready"))
-    job.signal(signal.SIGTERM)
+    job.start(f'trap "exit 143" TERM; {LISTENS}')
+    job.signal(signal.SIGTERM, when="ready")
     code, output = job.finish()
     assert code == 143, output
     assert not job.calls("scontrol requeue")
@@ -158,11 +154,10 @@ def test_term_reaches_the_driver_and_does_not_requeue(job) -> None:
 
 def test_term_of_slurm_itself_is_not_told_to_the_driver_twice(job) -> None:
     job.start(
-        'trap "exit 143" TERM; touch $SHIM_PLAN/ready; while :; do sleep 0.05; done',
+        f'trap "exit 143" TERM; {LISTENS}',
         SHIM_JOB_STATE="CANCELLED",
     )
-    job.wait_for(lambda: job.exists("ready"))
-    job.signal(signal.SIGTERM)
+    job.signal(signal.SIGTERM, when="ready")
     job.wait_for(lambda: bool(job.calls("scontrol show job")))
     os.kill(int(Path(f"/tmp/ma-{job.number}/driver.pid").read_text()), signal.SIGTERM)
     code, output = job.finish()
@@ -184,8 +179,7 @@ def test_usr1_before_the_driver_began_requeues(job) -> None:
 
 def test_usr1_while_the_drivers_container_is_fetched_requeues(job) -> None:
     job.start("true", SHIM_IMAGE="never", **pyxis(job))
-    job.wait_for(lambda: job.exists("fetching"))
-    job.signal(signal.SIGUSR1)
+    job.signal(signal.SIGUSR1, when="fetching")
     code, output = job.finish()
     assert code == 85, output
     assert "SIGUSR1 before the driver began" in output
@@ -195,8 +189,7 @@ def test_usr1_while_the_drivers_container_is_fetched_requeues(job) -> None:
 
 def test_usr1_that_kills_a_driver_that_does_not_listen_yet_requeues(job) -> None:
     job.start("touch $SHIM_PLAN/ready; exec sleep 100")
-    job.wait_for(lambda: job.exists("ready"))
-    job.signal(signal.SIGUSR1)
+    job.signal(signal.SIGUSR1, when="ready")
     code, output = job.finish()
     assert code == 85, output
     assert "the driver has ended with exit code 138" in output
@@ -271,11 +264,10 @@ def test_a_job_of_which_slurm_stays_silent_is_taken_for_running(job) -> None:
 
 def test_term_is_passed_on_while_slurm_is_silent(job) -> None:
     job.start(
-        'trap "exit 143" TERM; touch $SHIM_PLAN/ready; while :; do sleep 0.05; done',
+        f'trap "exit 143" TERM; {LISTENS}',
         SHIM_SILENT="99",
     )
-    job.wait_for(lambda: job.exists("ready"))
-    job.signal(signal.SIGTERM)
+    job.signal(signal.SIGTERM, when="ready")
     code, output = job.finish()
     assert code == 143, output
     assert "SIGTERM: passed on to the driver" in output

@@ -83,8 +83,7 @@ def test_a_configuration_that_cannot_be_read_ends_the_job_early(batch) -> None:
 
 def test_usr1_while_the_configuration_is_read_requeues(batch) -> None:
     batch.start_script("train_gigpo.sbatch", "demo", SETTINGS_S="1")
-    batch.wait_for(lambda: batch.exists("reading"))
-    batch.signal(signal.SIGUSR1)
+    batch.signal(signal.SIGUSR1, when="reading")
     code, output = batch.finish()
     assert code == 85, output
     assert "SIGUSR1 before the driver began" in output
