@@ -6,6 +6,10 @@ labels mixed in until no more than ``target_success`` is left. So the start trie
 also the ones that are seldom right, which a policy of the same success that was stopped while
 still learning does not: reinforcement learning finds nothing where nothing is tried.
 
+Doubt differs from forgetting in what the policy does at a temperature near zero. The first noisy
+updates can make it forget (0.9 falls to 0.4 at any temperature, and comes back some updates later),
+so doubting goes on until the nearly greedy policy is clearly the better one.
+
 Success is measured on tasks that no demonstration comes from, with actions sampled at
 temperature 1.
 """
@@ -36,6 +40,9 @@ NEARLY_GREEDY = 0.05
 DOUBT_RATE = 0.25
 """Learning rate of doubting, as a share of ``learning_rate``."""
 
+TARGET_TOLERANCE = 0.05
+"""Success this far above the target is near it: 200 episodes tell no smaller difference."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WarmStartConfig:
@@ -44,7 +51,9 @@ class WarmStartConfig:
     skill_success: float = 0.85
     """Learning ends at the first measurement at or above it."""
     target_success: float = 0.4
-    """Doubting ends at the first measurement at or below it."""
+    """Doubting ends at the first measurement near or below it, if the nearly greedy policy succeeds
+    more often by a fifth, or by half of what separates ``skill_success`` from this if that is less.
+    """
     max_updates: int = 300
     """Of learning."""
     max_doubt_updates: int = 120
@@ -53,8 +62,8 @@ class WarmStartConfig:
     num_warmup_updates: int = 20
     measure_every: int = 40
     """Updates between two measurements of learning."""
-    measure_doubt_every: int = 10
-    """Updates between two measurements of doubting, which is quick."""
+    measure_doubt_every: int = 4
+    """Updates between two measurements of doubting, where success falls by a tenth in a few."""
     num_measure_episodes: int = 200
     max_steps: int = 10
     """Episode length limit, as ``env.max_steps`` in the run to come."""
@@ -100,6 +109,11 @@ class WarmStartConfig:
             raise ConfigError("memory", error.rule, error.value, error.remedy) from error
         if not 0 < self.learning_rate < 1:
             raise ConfigError("learning_rate", "must be in (0, 1)", self.learning_rate, "Use 2e-3.")
+
+    @property
+    def doubt_gap(self) -> float:
+        """By how much the nearly greedy policy must succeed more often than the sampled one."""
+        return min(0.2, (self.skill_success - self.target_success) / 2)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -196,10 +210,9 @@ def warm_start(
         if skill.success_rate >= config.skill_success:
             break
     assert skill is not None  # max_updates is at least 1
-    evaluation, num_doubt_updates = skill, 0
-    while (
-        evaluation.success_rate > config.target_success
-        and num_doubt_updates < config.max_doubt_updates
+    evaluation, greedy, num_doubt_updates = skill, None, 0
+    while skill.success_rate > config.target_success and (
+        num_doubt_updates < config.max_doubt_updates
     ):
         num_doubt_updates += 1
         imitator.update(config.learning_rate * DOUBT_RATE, label_noise=config.label_noise)
@@ -208,15 +221,19 @@ def warm_start(
             and num_doubt_updates < config.max_doubt_updates
         ):
             continue
-        evaluation = measure(temperature=1.0)
+        evaluation, greedy = measure(temperature=1.0), None
         _log("doubting", num_doubt_updates, evaluation)
+        if evaluation.success_rate <= config.target_success + TARGET_TOLERANCE:
+            greedy = measure(temperature=NEARLY_GREEDY)
+            if greedy.success_rate - evaluation.success_rate >= config.doubt_gap:
+                break
     model.eval()
     return WarmStartResult(
         num_updates=num_updates,
         num_doubt_updates=num_doubt_updates,
         skill=skill,
         evaluation=evaluation,
-        greedy=measure(temperature=NEARLY_GREEDY),
+        greedy=greedy or measure(temperature=NEARLY_GREEDY),
     )
 
 
