@@ -14,7 +14,7 @@ if __name__ == "__main__":
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -59,7 +59,11 @@ def train(
 
 
 def checked_config(
-    overrides: Sequence[str], *, config_name: str = DEFAULT_ROOT, runs_here: bool = True
+    overrides: Sequence[str],
+    *,
+    config_name: str = DEFAULT_ROOT,
+    runs_here: bool = True,
+    amend: Callable[[DictConfig], None] | None = None,
 ) -> tuple[DictConfig, AgentSettings]:
     """Compose and check; all problems of the command line and of the values come in one message.
 
@@ -67,12 +71,13 @@ def checked_config(
         overrides: Hydra overrides.
         config_name: root below ``configs/``.
         runs_here: False where another machine will run: what this one lacks is a warning then.
+        amend: as of `compose_config`.
 
     Raises:
         ConfigProblemsError: with every problem found.
     """
     findings = Findings(runs_here=runs_here)
-    config = compose_config(overrides, config_name=config_name, findings=findings)
+    config = compose_config(overrides, config_name=config_name, findings=findings, amend=amend)
     settings = check_config(config, findings)
     findings.raise_if_any()
     findings.log_warnings()

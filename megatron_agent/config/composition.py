@@ -6,10 +6,11 @@ takes longer than all other checks together.
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hydra import compose, initialize_config_dir
@@ -41,6 +42,7 @@ def compose_config(
     *,
     config_name: str = DEFAULT_ROOT,
     findings: Findings | None = None,
+    amend: Callable[[DictConfig], None] | None = None,
 ) -> DictConfig:
     """The configuration of a run: verl's defaults, our files, the command line; interpolations
     resolved.
@@ -51,10 +53,12 @@ def compose_config(
         config_name: a root below ``configs/``.
         findings: when given, overrides that cannot be applied are recorded there and left out, so
             that the rest can still be checked; otherwise they raise.
+        amend: changes values before interpolations are resolved, so that what follows from them
+            follows; for one that is known only when others are.
 
     Raises:
-        ConfigProblemsError: an unknown root, group choice or key, or an override that does not
-            parse.
+        ConfigProblemsError: an unknown root, group choice or key, an override that does not parse,
+            or what ``amend`` refuses.
         ConfigError: an interpolation points at nothing.
 
     Example:
@@ -70,8 +74,11 @@ def compose_config(
         config = _compose(root, [*groups, *map(hydra_line, settings)])
     except HydraException:
         config = _compose_what_applies(root, groups, settings, collected)
-    # Resolvers do not travel into Ray processes, so interpolations end here.
     try:
+        if amend is not None:
+            config = copy.deepcopy(config)  # compositions are kept for the next call
+            amend(config)
+        # Resolvers do not travel into Ray processes, so interpolations end here.
         plain = as_plain(config)
     except ConfigError as error:
         # Nothing can be checked on values that do not exist: tell what is known so far.

@@ -27,6 +27,9 @@ FREE_FORM_KEYS: tuple[str, ...] = (
 )
 """Mappings that take any key, without Hydra's ``+``; so do all named ``override_...``."""
 
+TIME_KEY = "cluster.slurm.time"
+"""Text that may look like a number."""
+
 _ABSENT = object()
 
 
@@ -104,6 +107,10 @@ def group_lines(parsed: Sequence[Override], findings: Findings) -> list[str]:
 def hydra_line(override: Override) -> str:
     """The override as Hydra takes it; below a free-form mapping a key may be new."""
     line = str(override.input_line)
+    # Here 90 can mean nothing but 90 minutes. In a file a number is refused: YAML reads 1:30 as 90.
+    if override.key_or_group == TIME_KEY and type(override.value()) is int:
+        name, _, number = line.partition("=")
+        line = f'{name}="{number.strip()}"'
     parts = override.key_or_group.split(".")
     is_free = any(is_free_form(".".join(parts[:depth])) for depth in range(1, len(parts)))
     return f"++{line}" if is_free and line[0] not in "+~" else line

@@ -23,13 +23,19 @@ class SlurmSettings:
     partition: str | None
     account: str | None
     qos: str | None
-    time: str | int
-    """Time limit of a job, in one of Slurm's forms, e.g. ``4:00:00``."""
+    time: str = ruled(
+        remedy='Write it in quotes, e.g. "4:00:00" or "90": without them YAML reads 4:00:00 as the '
+        "number 14400."
+    )
+    """Time limit of a job, in one of Slurm's forms, e.g. ``4:00:00``. Text alone: of a number
+    nobody can say whether minutes were written or a time with colons, which YAML 1.1 reads to base
+    60."""
     signal_before_end_s: int = ruled(at_least=60)
     """Seconds before the time limit at which the job is told to stop: longer than the slowest
     step and a checkpoint take together."""
     gpus_per_node: int | None = ruled(at_least=1)
-    """GPUs to ask for on a node; null: ``trainer.n_gpus_per_node``, and none on a CPU."""
+    """GPUs to ask for on a node; null: as many as the trainer and servers of their own need there,
+    and none on a CPU."""
     cpus_per_node: int | None = ruled(at_least=1)
     exclusive: bool
     """Whether the job has its nodes for itself."""

@@ -17,6 +17,7 @@ from omegaconf import DictConfig
 
 from megatron_agent.config import Findings, compose_config
 from megatron_agent.config.overrides import DEFAULT_ROOT
+from megatron_agent.config.rules.layout import gpu_pools, gpus_on_each_node
 from megatron_agent.config.rules.slurm import check_slurm
 from megatron_agent.config.slurm_settings import SlurmSettings, read_slurm_settings
 from megatron_agent.config.values import ConfigValues
@@ -37,20 +38,33 @@ def slurm_settings(config: DictConfig) -> SlurmSettings:
     return settings
 
 
-def job_variables(config: DictConfig, root: Path) -> dict[str, str]:
+def gpus_needed(config: DictConfig, num_nodes: int) -> int | None:
+    """GPUs that the run needs on each of a job's nodes, the servers' own of mode separate_async
+    among them; None on a CPU, where they are made up.
+    """
+    if str(config.trainer.device) == "cpu":
+        return None
+    return gpus_on_each_node(gpu_pools(ConfigValues.from_config(config)), num_nodes)
+
+
+def job_variables(config: DictConfig, root: Path, num_nodes: int) -> dict[str, str]:
     """What the batch shell must know, without what has its default there.
 
     Args:
         config: the composed configuration.
         root: the checkout.
+        num_nodes: nodes of the job, the servers' own among them.
+
+    Raises:
+        ConfigProblemsError: ``cluster.slurm`` cannot be.
 
     Example:
-        >>> job_variables(config, Path("/home/me/megatron_agent"))["MA_SCRATCH"]  # doctest: +SKIP
+        >>> root = Path("/home/me/megatron_agent")
+        >>> job_variables(config, root, 2)["MA_SCRATCH"]  # doctest: +SKIP
         '/tmp'
     """
     settings = slurm_settings(config)
     ray_init = config.ray_kwargs.ray_init
-    on_cpu = str(config.trainer.device) == "cpu"
     candidates: Mapping[str, object] = {
         "MA_ROOT": root,
         "MA_VENV": root / settings.venv if settings.venv else None,
@@ -65,7 +79,7 @@ def job_variables(config: DictConfig, root: Path) -> dict[str, str]:
         "MA_NUM_CPUS": settings.ray_cpus,
         # Devices that are made up; real ones are Slurm's to count.
         "MA_NUM_GPUS": ray_init.get("num_gpus", None),
-        "MA_GPUS_NEEDED": None if on_cpu else config.trainer.n_gpus_per_node,
+        "MA_GPUS_NEEDED": gpus_needed(config, num_nodes),
         "MA_OBJECT_STORE_BYTES": ray_init.get("object_store_memory", None),
         "MA_RAY_AUTH": settings.ray_auth,
         "MA_DASHBOARD": settings.dashboard,
@@ -96,7 +110,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     overrides = list(sys.argv[1:] if argv is None else argv)
     try:
         config = compose_config(overrides, config_name=DEFAULT_ROOT)
-        lines = export_lines(job_variables(config, Path.cwd()))
+        # The batch shell has given the trainer all of the job's nodes.
+        num_nodes = ConfigValues.from_config(config).integer("trainer.nnodes") or 1
+        lines = export_lines(job_variables(config, Path.cwd(), num_nodes))
         lines += export_lines(slurm_settings(config).environment)
     except MegatronAgentError as error:
         sys.stderr.write(f"{error}\n")

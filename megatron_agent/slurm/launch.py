@@ -13,9 +13,9 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from megatron_agent.config import Findings, compose_config
+from megatron_agent.config import Findings
 from megatron_agent.config.overrides import DEFAULT_ROOT
 from megatron_agent.config.rules.layout import SERVER_NODES_KEY, num_server_nodes
 from megatron_agent.config.values import ConfigValues
@@ -61,9 +61,8 @@ def launch(
         The script, and the numbers of the jobs.
 
     Raises:
-        ConfigProblemsError: the configuration cannot work.
-        ConfigError: a number of nodes or jobs below 1, no node left for the trainer, or no checkout
-            around this package.
+        ConfigProblemsError: the configuration cannot work, or no node is left for the trainer.
+        ConfigError: a number of nodes or jobs below 1, or no checkout around this package.
         SubmitError: sbatch is missing or refused the job.
     """
     for option, number in (("--nodes", num_nodes), ("--chain", num_jobs)):
@@ -71,8 +70,14 @@ def launch(
             raise ConfigError(option, "must be >= 1", number, "Use 1.")
     root = checkout_root()
     lines = [f"experiment={experiment_name(experiment)}", *overrides]
-    lines.append(f"{NODES_KEY}={trainer_nodes(lines, num_nodes, config_name)}")
-    config, _ = checked_config(lines, config_name=config_name, runs_here=False)
+    is_named = any(line.startswith(f"{NODES_KEY}=") for line in lines)
+
+    def give_nodes(config: DictConfig) -> None:
+        left = trainer_nodes(ConfigValues.from_config(config), num_nodes, is_named=is_named)
+        OmegaConf.update(config, NODES_KEY, left)
+
+    config, _ = checked_config(lines, config_name=config_name, runs_here=False, amend=give_nodes)
+    lines.append(f"{NODES_KEY}={config.trainer.nnodes}")
     _ask_preflight(config)
     request = JobRequest(overrides=lines, config_name=config_name, num_nodes=num_nodes, root=root)
     script = render_script(config, request)
@@ -91,30 +96,25 @@ def launch(
     return script, [submit(script, options) for _ in range(num_jobs)]
 
 
-def trainer_nodes(lines: Sequence[str], num_nodes: int, config_name: str = DEFAULT_ROOT) -> int:
+def trainer_nodes(values: ConfigValues, num_nodes: int, *, is_named: bool = False) -> int:
     """The trainer's part of a job's nodes. A configuration that names another number is told so.
 
     Args:
-        lines: Hydra overrides, the experiment among them.
+        values: the configuration.
         num_nodes: nodes of the job.
-        config_name: root below ``configs/``.
+        is_named: whether the command line names a number.
 
     Raises:
         ConfigError: the servers' own nodes leave none.
     """
-    # What is wrong with the lines is reported where they are checked.
-    values = ConfigValues.from_config(
-        compose_config(lines, config_name=config_name, findings=Findings())
-    )
     num_servers = num_server_nodes(values)
     left = num_nodes - num_servers
     if left < 1:
         rule = f"must be above {SERVER_NODES_KEY} ({num_servers}) in mode separate_async"
         remedy = f"Use {num_servers + 1}, or more: the trainer has the nodes that are left."
         raise ConfigError("--nodes", rule, num_nodes, remedy)
-    named = values.integer(NODES_KEY)
-    is_named = named != DEFAULT_NODES or any(line.startswith(f"{NODES_KEY}=") for line in lines)
-    if named != left and is_named:
+    named = values.get(NODES_KEY)
+    if named != left and (is_named or named != DEFAULT_NODES):
         of_servers = f" and {num_servers} of servers" if num_servers else ""
         logger.warning(
             "--nodes %d makes %s %d%s; the %s of the configuration does not count.",

@@ -10,7 +10,12 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from megatron_agent.config.slurm_settings import SlurmSettings
-from megatron_agent.slurm.job_settings import export_lines, job_variables, slurm_settings
+from megatron_agent.slurm.job_settings import (
+    export_lines,
+    gpus_needed,
+    job_variables,
+    slurm_settings,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +45,7 @@ def render_script(config: DictConfig, request: JobRequest) -> str:
     """
     settings = slurm_settings(config)
     command = ["python", "-m", "megatron_agent.train", "--config-name", request.config_name]
-    variables = job_variables(config, request.root)
+    variables = job_variables(config, request.root, request.num_nodes)
     lines = [
         "#!/usr/bin/env bash",
         f"# {config.run.name}: written by `megatron-agent launch`, to be handed to sbatch.",
@@ -65,8 +70,8 @@ def sbatch_options(config: DictConfig, settings: SlurmSettings, request: JobRequ
     """Options for the head of the file, in a fixed order."""
     logs = request.root / settings.logs
     gpus_per_node = settings.gpus_per_node
-    if gpus_per_node is None and str(config.trainer.device) != "cpu":
-        gpus_per_node = config.trainer.n_gpus_per_node
+    if gpus_per_node is None:
+        gpus_per_node = gpus_needed(config, request.num_nodes)
     chosen = {
         # One job of a name at a time, with `--dependency=singleton`: the run's folder.
         "job-name": str(config.run.name),

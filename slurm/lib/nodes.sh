@@ -62,29 +62,35 @@ check_gpus() {
     local given=${MA_NUM_GPUS:-${SLURM_GPUS_ON_NODE:-0}}
     [[ -n $MA_GPUS_NEEDED ]] || return 0
     ((given >= MA_GPUS_NEEDED)) || fail "$EXIT_SETUP" \
-        "the job must have $MA_GPUS_NEEDED GPUs on each node (trainer.n_gpus_per_node), got $given on" \
-        "$(hostname). Submit with --gpus-per-node $MA_GPUS_NEEDED, or choose a cluster=... that uses fewer." \
+        "the job must have $MA_GPUS_NEEDED GPUs on each node (trainer.n_gpus_per_node; in mode" \
+        "separate_async actor_rollout_ref.rollout.n_gpus_per_node too), got $given on $(hostname)." \
+        "Submit with --gpus-per-node $MA_GPUS_NEEDED, or choose a cluster=... that uses fewer." \
+        "Servers have nodes of their own with 'megatron-agent launch' alone." \
         "Where Slurm does not count GPUs, export MA_NUM_GPUS=$MA_GPUS_NEEDED."
 }
 
 readonly FIRST_PORT=10000
 readonly PORTS_PER_JOB=512
 readonly FIXED_PORTS=16
+# So far apart are the blocks of two attempts of a job: the next ones belong to jobs submitted with it.
+readonly BLOCKS_PER_ATTEMPT=13
 
 # choose_ports: PORT_BASE, the first of this job's ports. Jobs that share a node get different
 # blocks as far as blocks go round; all lie below the range from which the kernel hands out ports,
-# so nothing else can have taken one by chance.
+# so nothing else can have taken one by chance. Where a port was taken on another node (check_ports),
+# the next attempt has other ones.
 choose_ports() {
-    local lowest_ephemeral blocks block tried
+    local lowest_ephemeral blocks block tried first
     lowest_ephemeral=$(awk '{print $1}' "${MA_PORT_RANGE_FILE:-/proc/sys/net/ipv4/ip_local_port_range}")
     blocks=$(((lowest_ephemeral - FIRST_PORT) / PORTS_PER_JOB))
     ((blocks > 0)) || fail "$EXIT_SETUP" \
         "no room for $PORTS_PER_JOB ports between $FIRST_PORT and $lowest_ephemeral, where the" \
         "kernel's own begin (net.ipv4.ip_local_port_range)."
+    first=$((SLURM_JOB_ID + ${MA_ATTEMPT:-0} * BLOCKS_PER_ATTEMPT))
     for ((tried = 0; tried < blocks; tried++)); do
-        block=$(((SLURM_JOB_ID + tried) % blocks))
+        block=$(((first + tried) % blocks))
         PORT_BASE=$((FIRST_PORT + block * PORTS_PER_JOB))
-        if port_block_is_free "$PORT_BASE"; then
+        if [[ -z $(used_port "$PORT_BASE" $((PORT_BASE + FIXED_PORTS - 1))) ]]; then
             export PORT_BASE
             return
         fi
@@ -92,14 +98,17 @@ choose_ports() {
     fail "$EXIT_SETUP" "every block of ports on $(hostname) is in use."
 }
 
-# port_block_is_free BASE: nobody listens on the fixed ports of the block, on this node.
-port_block_is_free() {
+# used_port FIRST LAST: a port from FIRST to LAST on which somebody listens on this node; nothing where
+# nobody does.
+used_port() {
     local used
     used=$(cat "${MA_TCP_TABLE:-/proc/net/tcp}" /proc/net/tcp6 2>/dev/null |
         awk '$4 == "0A" {n = split($2, part, ":"); print part[n]}') || true
     local hex
     for hex in $used; do
-        ((16#$hex >= $1 && 16#$hex < $1 + FIXED_PORTS)) && return 1
+        if ((16#$hex >= $1 && 16#$hex <= $2)); then
+            printf '%s\n' "$((16#$hex))"
+            return
+        fi
     done
-    return 0
 }

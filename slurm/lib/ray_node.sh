@@ -65,9 +65,27 @@ raise_limits() {
     ulimit -c 0 2>/dev/null || true
 }
 
+# check_ports CODE FIRST LAST: end with CODE when somebody else listens on ports that Ray has on this
+# node. They were chosen on the head's; a job that shares only this one may have the same, and Ray tells
+# of an address in use at best. What an earlier try left is gone within seconds. Ray looks for itself
+# which of its workers' ports are free.
+check_ports() {
+    local first=$2 last=$3 used deadline=$((SECONDS + ${MA_PORTS_PATIENCE_S:-15})) told=false
+    while used=$(used_port "$first" "$last") && [[ -n $used ]]; do
+        ((SECONDS < deadline)) || fail "$1" \
+            "ports $first to $last must be free on $NODE, got a listener on port $used: another job or" \
+            "program has it. The next attempt, or the same command again, takes other ports; to keep away" \
+            "from the node set cluster.slurm.extra_options to [\"--exclude=$NODE\"]."
+        if [[ $told == false ]]; then say "port $used is in use on $NODE: waits for it to become free"; fi
+        told=true
+        sleep 0.5 || true
+    done
+}
+
 run_head() {
     local try
     for ((try = 1; try <= MA_JOIN_ATTEMPTS; try++)); do
+        check_ports "$EXIT_HEAD" "$PORT_BASE" $((PORT_BASE + 9))
         say "head on $NODE, $ADDRESS:$PORT_BASE (try $try of $MA_JOIN_ATTEMPTS)"
         run_ray --head --node-ip-address="$ADDRESS" --port="$PORT_BASE" \
             --include-dashboard="$MA_DASHBOARD" --dashboard-host=127.0.0.1 \
@@ -79,6 +97,7 @@ run_head() {
 run_worker() {
     local try
     for ((try = 1; try <= MA_JOIN_ATTEMPTS; try++)); do
+        check_ports "$EXIT_MISSING" $((PORT_BASE + 1)) $((PORT_BASE + 6))
         say "worker on $NODE, $ADDRESS, joins $MA_HEAD_ADDRESS (try $try of $MA_JOIN_ATTEMPTS)"
         if wait_for_port "$MA_HEAD_IP" "$PORT_BASE" "$MA_HEAD_DEADLINE_S"; then
             run_ray --address="$MA_HEAD_ADDRESS" --node-ip-address="$ADDRESS"

@@ -16,7 +16,8 @@
 #   MA_LOGS               logs of the launch                             $MA_ROOT/runs/slurm
 #   MA_NUM_CPUS           CPUs that Ray offers on a node                 what Slurm allotted
 #   MA_NUM_GPUS           GPUs (ranks) that Ray offers on a node         what Slurm allotted
-#   MA_GPUS_NEEDED        GPUs that the experiment uses on a node    not known: none are asked for
+#   MA_GPUS_NEEDED        GPUs that the experiment uses on a node,
+#                         those of servers of their own included     not known: none are asked for
 #   MA_OBJECT_STORE_BYTES memory of Ray's object store on a node         Ray's choice
 #   MA_RAY_AUTH           token | disabled                                                token
 #   MA_DASHBOARD          true | false; on the head's loopback alone                      false

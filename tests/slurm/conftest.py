@@ -18,6 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from megatron_agent.ledger import Ledger, check_ledger, read_ledger
+from tests.slurm.light_ledger import GROUPS_PER_STEP
+
 REPO_ROOT = Path(__file__).resolve().parents[2]
 LOCAL_SLURM = Path(os.environ.get("LOCAL_SLURM", REPO_ROOT.parent / "shared/tools/local_slurm.sh"))
 LAB_LOCK = Path(tempfile.gettempdir()) / "megatron-agent-local-slurm.lock"
@@ -156,6 +159,14 @@ class SlurmJob:
         path = self.folder / "steps"
         lines = path.read_text().splitlines() if path.exists() else []
         return [(int(attempt), int(step)) for attempt, step in map(str.split, lines)]
+
+    def assert_taken_once(self, num_steps: int) -> None:
+        """Every step was taken once and in order, by the driver's own file and by its ledger."""
+        assert [step for _, step in self.steps()] == list(range(1, num_steps + 1)), self.log()
+        report = check_ledger(read_ledger(Ledger(self.folder / "run").path))
+        assert report.problems == (), report.text
+        assert (report.last_step, report.num_open) == (num_steps, 0), report.text
+        assert report.num_trained == GROUPS_PER_STEP * num_steps, report.text
 
     def wait_for_steps(self, count: int) -> None:
         self.wait_for(lambda: len(self.steps()) >= count)

@@ -1,7 +1,8 @@
 """A stand-in for the trainer: the driver's protocol with Ray, and nothing to learn.
 
 It takes a number of steps, each with one actor on every node, and goes on where the attempt before
-stopped. Usage: ``python light_driver.py FOLDER``.
+stopped. Its checkpoint is the file of steps taken; the run's folder has a prompt ledger, as a
+trainer writes it. Usage: ``python light_driver.py FOLDER``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from pathlib import Path
 
 import ray
+from light_ledger import LightLedger  # the file beside this one
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -66,12 +68,15 @@ def main() -> int:
     assert len(set(ray.get([rank.node.remote() for rank in ranks]))) == num_nodes
     steps = folder / "steps"
     taken = len(steps.read_text().splitlines()) if steps.exists() else 0
+    ledger = LightLedger(folder / "run", taken)
     for step in range(taken + 1, num_steps + 1):
+        ledger.begin(step)
         try:
             ray.get([rank.step.remote() for rank in ranks])
         except ray.exceptions.RayError as error:
             sys.stderr.write(f"step {step}: {type(error).__name__}\n")
             return EXIT_RESTART
+        ledger.end(step)
         with steps.open("a") as file:
             file.write(f"{os.environ['MA_ATTEMPT']} {step}\n")
         if Switch.signum == signal.SIGUSR1:

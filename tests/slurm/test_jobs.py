@@ -29,7 +29,7 @@ def test_a_job_runs_to_its_end_and_leaves_nothing_behind(job, slurm) -> None:
     state = job.wait_for_end()
     assert (state["JobState"], state["ExitCode"]) == ("COMPLETED", "0:0"), job.log()
     assert "all 2 node(s) joined" in job.log()
-    assert [step for _, step in job.steps()] == [1, 2, 3, 4, 5, 6]
+    job.assert_taken_once(6)
     logs = job.folder / "logs" / job.number / "attempt-0"
     assert len(list(logs.glob("ray-*.log"))) == 2
     if slurm.is_local:
@@ -45,7 +45,7 @@ def test_usr1_ends_in_a_requeue_and_the_next_attempt_goes_on(job, slurm) -> None
     slurm.run("scancel", "-b", "-s", "USR1", job.number)
     state = job.wait_for_end()
     assert (state["JobState"], state["Restarts"]) == ("COMPLETED", "1"), job.log()
-    assert [step for _, step in job.steps()] == list(range(1, 13)), "no step lost or taken twice"
+    job.assert_taken_once(12)
     assert {attempt for attempt, _ in job.steps()} == {0, 1}
     log = job.log()
     assert "SIGUSR1: passed on to the driver" in log

@@ -20,6 +20,12 @@ EP_KEY = f"{MEGATRON_KEY}.expert_model_parallel_size"
 ROLLOUT_TP_KEY = "actor_rollout_ref.rollout.tensor_model_parallel_size"
 SERVER_NODES_KEY = "actor_rollout_ref.rollout.nnodes"
 
+_OPTIONAL_POOLS = (
+    ("reward.reward_model.enable_resource_pool", "reward.reward_model"),
+    ("distillation.enabled", "distillation"),
+)
+"""Flags, and the sections that say what each of these pools has."""
+
 
 def num_server_nodes(values: ConfigValues) -> int:
     """Nodes that the servers have beside the trainer's, in mode separate_async; 0 in others.
@@ -30,6 +36,45 @@ def num_server_nodes(values: ConfigValues) -> int:
     """
     is_separate = values.text("trainer.v1.trainer_mode") == "separate_async"
     return max(values.integer(SERVER_NODES_KEY) or 0, 0) if is_separate else 0
+
+
+def gpu_pools(values: ConfigValues) -> dict[str, tuple[int, int]]:
+    """What verl asks Ray for, pool by pool, all at the same time: nodes, and GPUs on each of them.
+
+    The trainer's pool holds its servers too, but for mode separate_async, where they have one more
+    beside it. The keys are those that name the GPUs on a node.
+
+    Example:
+        >>> gpu_pools(ConfigValues({"trainer": {"nnodes": 2, "n_gpus_per_node": 8}}))
+        {'trainer.n_gpus_per_node': (2, 8)}
+    """
+    sections = ["trainer", *(section for flag, section in _OPTIONAL_POOLS if values.flag(flag))]
+    if num_server_nodes(values):
+        sections.insert(1, SERVER_NODES_KEY.removesuffix(".nnodes"))
+    return {
+        f"{section}.n_gpus_per_node": (
+            max(values.integer(f"{section}.nnodes") or 0, 0),
+            max(values.integer(f"{section}.n_gpus_per_node") or 0, 0),
+        )
+        for section in sections
+    }
+
+
+def gpus_on_each_node(pools: Mapping[str, tuple[int, int]], num_nodes: int) -> int:
+    """GPUs that every node of a job must have at least: a pool's part of a node is never split,
+    and where there are fewer nodes than the pools have together, some share one.
+
+    Args:
+        pools: as `gpu_pools` gives them.
+        num_nodes: nodes of the job, all alike.
+
+    Example:
+        >>> pools = {"trainer": (2, 8), "servers": (1, 4)}
+        >>> gpus_on_each_node(pools, 3), gpus_on_each_node(pools, 2)
+        (8, 10)
+    """
+    total = sum(nodes * gpus for nodes, gpus in pools.values())
+    return max(-(-total // max(num_nodes, 1)), *(gpus for _, gpus in pools.values()))
 
 
 def check_ranks(values: ConfigValues, findings: Findings) -> None:

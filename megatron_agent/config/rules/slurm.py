@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from megatron_agent.config.findings import Findings
+from megatron_agent.config.rules.layout import gpu_pools, gpus_on_each_node, num_server_nodes
 from megatron_agent.config.slurm_settings import (
     LONGEST_SCRATCH,
     SLURM_KEY,
@@ -26,7 +27,7 @@ def check_slurm(values: ConfigValues, findings: Findings) -> None:
     settings = read_slurm_settings(values, findings)
     if settings is None:
         return
-    if not _TIME.fullmatch(str(settings.time)):
+    if not _TIME.fullmatch(settings.time):
         _problem(findings, "time", "must be a time of Slurm", settings.time, "E.g. 4:00:00.")
     else:
         _check_stop(settings, values, findings)
@@ -49,17 +50,16 @@ def check_slurm(values: ConfigValues, findings: Findings) -> None:
     _check_container(settings, findings)
 
 
-def time_limit_s(time: str | int) -> float:
+def time_limit_s(time: str) -> float:
     """A time limit of Slurm in seconds; 0 and ``infinite`` are none.
 
     Example:
-        >>> [time_limit_s(time) for time in (2, "90:30", "4:00:00", "1-12", "infinite")]
+        >>> [time_limit_s(time) for time in ("2", "90:30", "4:00:00", "1-12", "infinite")]
         [120.0, 5430.0, 14400.0, 129600.0, inf]
     """
-    text = str(time)
-    if text.lower() == "infinite":
+    if time.lower() == "infinite":
         return float("inf")
-    days, has_days, clock = text.rpartition("-")
+    days, has_days, clock = time.rpartition("-")
     parts = [int(part) for part in clock.split(":")]
     if not has_days and len(parts) < 3:
         parts.insert(0, 0)  # minutes, or minutes:seconds
@@ -108,11 +108,13 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _check_gpus(settings: SlurmSettings, values: ConfigValues, findings: Findings) -> None:
-    given, needed = settings.gpus_per_node, values.integer("trainer.n_gpus_per_node")
-    if values.get("trainer.device") == "cpu" or given is None or needed is None:
+    given, pools = settings.gpus_per_node, gpu_pools(values)
+    if values.get("trainer.device") == "cpu" or given is None:
         return
+    num_nodes = (values.integer("trainer.nnodes") or 0) + num_server_nodes(values)
+    needed = gpus_on_each_node(pools, num_nodes)
     if given < needed:
-        rule = f"must be at least trainer.n_gpus_per_node ({needed})"
+        rule = f"must be at least {needed} ({', '.join(pools)})"
         _problem(findings, "gpus_per_node", rule, given, "Leave it null to ask for as many.")
 
 

@@ -95,8 +95,18 @@ def test_compressed_content_is_known_by_its_first_bytes(tmp_path: Path) -> None:
         ("b.json", b"[]", "must hold a list of at least one batch, got []"),
         ("b.json", b"[3]", "batch 0 must be an object, got 3. Give objects with gamma, "),
     ],
-    ids=["not compressed", "cut off", "broken stream", "not UTF-8", "empty", "not JSON", "too deep"]
-    + ["an object", "an empty list", "a list of numbers"],
+    ids=[
+        "not compressed",
+        "cut off",
+        "broken stream",
+        "not UTF-8",
+        "empty",
+        "not JSON",
+        "too deep",
+        "an object",
+        "an empty list",
+        "a list of numbers",
+    ],
 )
 def test_a_file_of_another_kind_is_refused(
     tmp_path: Path, name: str, content: bytes, message: str

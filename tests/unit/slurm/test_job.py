@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -101,6 +102,43 @@ def test_a_node_that_does_not_join_is_named(job) -> None:
     code, output = job.run(MA_JOIN_ATTEMPTS="2")
     assert code == 71, output
     assert "node2 could not join 127.0.0.1:" in output
+
+
+@pytest.fixture
+def sockets(job) -> Path:
+    """The table of sockets of other nodes than the head's: of every block of ports the third is in
+    use.
+    """
+    ports = range(10002, 32768, 512)
+    table = job.folder / "tcp"
+    table.write_text("sl\n" + "".join(f"0: 0100007F:{port:04X} 0:0 0A\n" for port in ports))
+    job.environment["SHIM_TCP_ELSEWHERE"] = str(table)
+    return table
+
+
+@pytest.mark.usefixtures("sockets")
+def test_ports_that_another_job_has_on_a_worker_node_are_told_with_the_node(job) -> None:
+    code, output = job.run(MA_PORTS_PATIENCE_S="0")
+    assert code == 71, output
+    found = re.search(
+        r"error: ports (\d+) to (\d+) must be free on node2, got .* port (\d+):", output
+    )
+    assert found is not None, output
+    first, last, used = map(int, found.groups())
+    assert (last - first, used - first) == (5, 1), "the head's own port is not the worker's"
+    assert "The next attempt, or the same command again, takes other ports" in output
+    assert "driver:" not in output
+    assert not job.calls("ray[node2]")
+    assert job.calls("scontrol requeue")
+
+
+def test_ports_that_become_free_in_time_cost_nothing(job, sockets) -> None:
+    job.start("true", MA_PORTS_PATIENCE_S="60")
+    log = job.folder / f"logs/{job.number}/attempt-0/ray-node2.log"
+    job.wait_for(lambda: log.exists() and "is in use on node2: waits" in log.read_text())
+    sockets.write_text("sl\n")
+    code, output = job.finish()
+    assert code == 0, output
 
 
 def test_the_deadline_of_the_nodes_ends_the_job(job) -> None:

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from omegaconf import DictConfig, OmegaConf
 
 from megatron_agent.cli import main
 from megatron_agent.config import ConfigProblemsError, compose_config
@@ -17,6 +18,7 @@ from megatron_agent.slurm.job_settings import export_lines, job_variables
 from megatron_agent.slurm.job_settings import main as settings_main
 from megatron_agent.slurm.launch import experiment_name, launch
 from megatron_agent.slurm.submit import SubmitError, check_syntax, submit
+from megatron_agent.train import checked_config
 
 pytestmark = pytest.mark.unit
 
@@ -128,7 +130,7 @@ def test_text_of_several_lines_is_refused(model, key) -> None:
 
 @pytest.mark.parametrize(
     ("time", "seconds"),
-    [(2, 120), ("90:30", 5430), ("4:00:00", 14400), ("1-12", 129600), ("1-2:3", 93780)],
+    [("2", 120), ("90:30", 5430), ("4:00:00", 14400), ("1-12", 129600), ("1-2:3", 93780)],
 )
 def test_a_stop_needs_time_before_the_limit(model, time, seconds) -> None:
     lines = [model, f"cluster.slurm.time='{time}'"]
@@ -139,8 +141,40 @@ def test_a_stop_needs_time_before_the_limit(model, time, seconds) -> None:
         launch("frozenlake_cpu", [*lines, early], num_nodes=1, dry_run=True)
 
 
+@pytest.mark.parametrize("written", ["4:00:00", "30:00", "90", "010", "1:30:30.5"])
+def test_a_time_without_quotes_in_a_file_is_refused(model_folder, written) -> None:
+    number = OmegaConf.create(f"time: {written}").time  # as Hydra reads the file
+    assert isinstance(number, int | float)
+
+    def read_file(config: DictConfig) -> None:
+        config.cluster.slurm.time = number
+
+    with pytest.raises(
+        ConfigProblemsError,
+        match=rf"cluster.slurm.time must be text, got {number}. Write it in quotes, e.g.",
+    ):
+        checked_config(
+            ["experiment=frozenlake_cpu", f"actor_rollout_ref.model.path={model_folder}"],
+            amend=read_file,
+        )
+
+
+@pytest.mark.parametrize("written", ["1-00:00:00", "0:30:00", "'4:00:00'", "'90'"])
+def test_a_time_that_yaml_leaves_as_text_arrives_as_written(written) -> None:
+    assert OmegaConf.create(f"time: {written}").time == written.strip("'")
+
+
+@pytest.mark.parametrize("written", ["90", "30:00", "4:00:00", "1-00:00:00"])
+def test_a_time_on_the_command_line_needs_no_quotes(model, written) -> None:
+    for sign in ("", "++"):
+        line = f"{sign}cluster.slurm.time={written}"
+        script, _ = launch("frozenlake_cpu", [model, line], num_nodes=1, dry_run=True)
+        assert f"#SBATCH --time={written}\n" in script
+        assert f"{line}' \\\n" in script or f"{line} \\\n" in script
+
+
 def test_no_time_limit_leaves_any_time_to_stop() -> None:
-    assert time_limit_s("infinite") == time_limit_s(0) == float("inf")
+    assert time_limit_s("infinite") == time_limit_s("0") == float("inf")
 
 
 def test_a_wait_for_episodes_that_leaves_no_time_for_a_checkpoint_is_told(model, caplog) -> None:
@@ -253,7 +287,7 @@ def test_a_variable_that_is_set_wins() -> None:
 
 def test_the_cpu_profile_makes_its_devices_up() -> None:
     config = compose_config(["experiment=frozenlake_cpu", "trainer.nnodes=2"])
-    variables = job_variables(config, Path("/repo"))
+    variables = job_variables(config, Path("/repo"), 2)
     assert variables["MA_NUM_GPUS"] == "1"  # two ranks on two nodes
     assert variables["MA_PREFORK"] == "true"
     assert variables["MA_LOGS"] == "/repo/runs/slurm"
@@ -271,7 +305,7 @@ def test_devices_are_asked_for_where_they_are_real(model) -> None:
     assert "MA_GPUS_NEEDED" not in on_cpu
     assert "export MA_GPUS_NEEDED=${MA_GPUS_NEEDED-4}\n" in on_gpus
     with pytest.raises(
-        ConfigProblemsError, match=r"must be at least trainer.n_gpus_per_node \(4\)"
+        ConfigProblemsError, match=r"must be at least 4 \(trainer.n_gpus_per_node\), got 2"
     ):
         launch(
             "frozenlake_cpu",

@@ -6,11 +6,15 @@ import logging
 from pathlib import Path
 
 import pytest
+from hydra import compose
 
 from envs.registry import EnvLoadError
-from megatron_agent.config import ConfigProblemsError
+from megatron_agent.config import ConfigProblemsError, composition
 from megatron_agent.config.rules import environment
+from megatron_agent.config.rules.layout import gpu_pools, gpus_on_each_node
+from megatron_agent.config.values import ConfigValues
 from megatron_agent.errors import ConfigError
+from megatron_agent.slurm.job_settings import main as settings_main
 from megatron_agent.slurm.launch import launch
 from megatron_agent.train import checked_config
 
@@ -51,6 +55,69 @@ def test_a_job_without_a_node_for_the_trainer_is_refused(model) -> None:
         r"separate_async, got 1. Use 2, or more: the trainer has the nodes that are left.",
     ):
         script_of([model, *SEPARATE], 1)
+
+
+ON_GPUS = ("trainer.device=cuda", "trainer.n_gpus_per_node=2")
+
+
+@pytest.mark.parametrize(("of_servers", "needed"), [(1, 2), (4, 4)])
+def test_the_gpus_of_the_servers_own_nodes_are_counted(model, of_servers, needed) -> None:
+    servers = f"actor_rollout_ref.rollout.n_gpus_per_node={of_servers}"
+    script = script_of([model, *SEPARATE, *ON_GPUS, servers], 2)
+    assert f"#SBATCH --gpus-per-node={needed}\n" in script
+    assert f"export MA_GPUS_NEEDED=${{MA_GPUS_NEEDED-{needed}}}\n" in script
+    if needed > 2:
+        with pytest.raises(
+            ConfigProblemsError,
+            match=r"cluster.slurm.gpus_per_node must be at least 4 \(trainer.n_gpus_per_node, "
+            r"actor_rollout_ref.rollout.n_gpus_per_node\), got 2.",
+        ):
+            script_of([model, *SEPARATE, *ON_GPUS, servers, "cluster.slurm.gpus_per_node=2"], 2)
+
+
+def test_servers_that_share_the_trainers_nodes_add_to_its_gpus(model, capsys) -> None:
+    # A plain sbatch gives the trainer all nodes of the job.
+    lines = [*SEPARATE, *ON_GPUS, "actor_rollout_ref.rollout.n_gpus_per_node=3", "trainer.nnodes=2"]
+    assert settings_main(["experiment=frozenlake_cpu", *lines]) == 0
+    assert "export MA_GPUS_NEEDED=${MA_GPUS_NEEDED-4}\n" in capsys.readouterr().out  # 7 on 2 nodes
+
+
+@pytest.mark.parametrize("mode", ["sync", "colocate_async"])
+def test_pools_of_other_modes_have_no_servers(mode) -> None:
+    tree = {
+        "trainer": {"v1": {"trainer_mode": mode}, "nnodes": 2, "n_gpus_per_node": 8},
+        "actor_rollout_ref": {"rollout": {"nnodes": 1, "n_gpus_per_node": 8}},
+    }
+    assert gpu_pools(ConfigValues(tree)) == {"trainer.n_gpus_per_node": (2, 8)}
+
+
+def test_models_with_pools_of_their_own_are_counted() -> None:
+    tree = {
+        "trainer": {"nnodes": 2, "n_gpus_per_node": 6},
+        "reward": {
+            "reward_model": {"enable_resource_pool": True, "nnodes": 2, "n_gpus_per_node": 2}
+        },
+        "distillation": {"enabled": False, "nnodes": 1, "n_gpus_per_node": 8},
+    }
+    pools = gpu_pools(ConfigValues(tree))
+    assert set(pools) == {"trainer.n_gpus_per_node", "reward.reward_model.n_gpus_per_node"}
+    assert gpus_on_each_node(pools, 2) == 8
+
+
+def test_a_launch_composes_once(model, monkeypatch) -> None:
+    calls = []
+
+    def count(*arguments, **named):
+        calls.append(arguments)
+        return compose(*arguments, **named)
+
+    monkeypatch.setattr(composition, "compose", count)
+    composition._compose_once.cache_clear()
+    script = script_of([model, "trainer.nnodes=1"], 2)
+    assert len(calls) == 1
+    assert script.rstrip().endswith("trainer.nnodes=2")
+    # What follows from the number of nodes follows: two ranks, one on each.
+    assert "export MA_NUM_GPUS=${MA_NUM_GPUS-1}\n" in script
 
 
 def test_in_other_modes_the_trainer_has_all_nodes(model) -> None:

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.unit
 PARTS = ("messages", "nodes")
 
 
-def choose(shell, tmp_path, *, lowest=32768, listening=(), job=3):
+def choose(shell, tmp_path, *, lowest=32768, listening=(), job=3, attempt=0):
     ranges, table = tmp_path / "range", tmp_path / "tcp"
     ranges.write_text(f"{lowest}\t60999\n")
     rows = [f"0: 0100007F:{port:04X} 00000000:0000 0A" for port in listening]
@@ -20,6 +20,7 @@ def choose(shell, tmp_path, *, lowest=32768, listening=(), job=3):
         MA_PORT_RANGE_FILE=str(ranges),
         MA_TCP_TABLE=str(table),
         SLURM_JOB_ID=str(job),
+        MA_ATTEMPT=str(attempt),
     )
 
 
@@ -27,6 +28,12 @@ def test_jobs_get_blocks_of_their_own_below_the_kernels_range(shell, tmp_path) -
     bases = [int(choose(shell, tmp_path, job=job).stdout) for job in range(1, 6)]
     assert len(set(bases)) == 5
     assert all(base >= 10000 and base + 512 <= 32768 for base in bases)
+
+
+def test_the_next_attempt_of_a_job_gets_another_block_than_jobs_beside_it(shell, tmp_path) -> None:
+    bases = [int(choose(shell, tmp_path, job=job).stdout) for job in range(3, 9)]
+    retried = [int(choose(shell, tmp_path, attempt=attempt).stdout) for attempt in (1, 2, 3)]
+    assert len({*bases, *retried}) == 9
 
 
 def test_a_block_in_which_somebody_listens_is_passed_over(shell, tmp_path) -> None:
@@ -38,6 +45,18 @@ def test_ports_in_use_everywhere_are_an_error(shell, tmp_path) -> None:
     answer = choose(shell, tmp_path, lowest=10600, listening=[10000])
     assert answer.returncode == 64
     assert "every block of ports on node1 is in use." in answer.stderr
+
+
+def test_a_used_port_is_found_at_both_ends_of_a_range(shell, tmp_path) -> None:
+    table = tmp_path / "tcp"
+    table.write_text("sl\n 0: 0100007F:2711 0:0 0A\n 1: 0100007F:2713 0:0 01\n")  # 10001 listens
+    for first, last, used in (
+        (10001, 10003, "10001\n"),
+        (9990, 10001, "10001\n"),
+        (10002, 10009, ""),
+    ):
+        answer = shell(f"used_port {first} {last}", *PARTS, MA_TCP_TABLE=str(table))
+        assert (answer.returncode, answer.stdout) == (0, used)
 
 
 def test_a_kernel_range_that_leaves_no_room_is_an_error(shell, tmp_path) -> None:

@@ -26,7 +26,8 @@ MESSAGES = {
     ),
     "no gpus": (
         {"MA_GPUS_NEEDED": "8", "SLURM_GPUS_ON_NODE": ""},
-        "the job must have 8 GPUs on each node (trainer.n_gpus_per_node), got 0 on node1. "
+        "the job must have 8 GPUs on each node (trainer.n_gpus_per_node; in mode separate_async "
+        "actor_rollout_ref.rollout.n_gpus_per_node too), got 0 on node1. "
         "Submit with --gpus-per-node 8",
     ),
     "gpus": ({"MA_GPUS_NEEDED": "some"}, "MA_GPUS_NEEDED must be a whole number, got 'some'."),
