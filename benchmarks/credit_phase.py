@@ -4,9 +4,10 @@
     python benchmarks/credit_phase.py --groups 64 --steps 50
 
 Brings up Ray and TransferQueue, writes rows as the agent loop does, and runs the trainer's own
-advantage phase on them, once the short way (credit, and two tensors a row written) and once through
+advantage phase on them in three ways that take turns: credit, and two numbers a row and field sent;
+the same with one tensor a row and field sent, as to a storage that makes none itself; and through
 verl's own phase, which runs where the reward has a KL term or the rollout's probabilities are
-corrected. Both are shown as shares of a step that takes ``--step-s`` seconds. The default, 362.8 s,
+corrected. All are shown as shares of a step that takes ``--step-s`` seconds. The default, 362.8 s,
 is published for GiGPO with a 1.5B policy on ALFWorld.
 """
 
@@ -19,10 +20,13 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-SHORT, THROUGH_VERL = "whole phase", "whole phase, through verl's own"
+FIRST, SHORT = "fetching the rows' fields, credit", "whole phase"
+ROW_BY_ROW = "whole phase, rows written one by one"
+THROUGH_VERL = "whole phase, through verl's own"
 
 
 def main() -> int:
@@ -75,7 +79,11 @@ def _trainer_and_batch(args: argparse.Namespace) -> tuple[Any, Any]:
 
 
 def _put_rows(args: argparse.Namespace) -> Any:
-    """Rows of finished episodes: every second one won, states shared within a group."""
+    """Rows of finished episodes: every second one won, states shared within a group.
+
+    Fields and tags are those of ``agent_loop_tq``, since TransferQueue's work depends on their
+    number, too.
+    """
     import torch
     import transfer_queue as tq
     from transfer_queue import KVBatchMeta
@@ -83,6 +91,7 @@ def _put_rows(args: argparse.Namespace) -> Any:
 
     keys, fields = [], []
     num_tokens = args.response_length
+    tokens = torch.ones(num_tokens, dtype=torch.int64)
     for group in range(args.groups):
         for session in range(args.sessions):
             won = float(session % 2)
@@ -92,7 +101,13 @@ def _put_rows(args: argparse.Namespace) -> Any:
                 fields.append(
                     {
                         "uid": f"group{group}",
-                        "response_mask": torch.ones(num_tokens, dtype=torch.int64),
+                        "prompts": tokens,
+                        "responses": tokens,
+                        "input_ids": torch.cat([tokens, tokens]),
+                        "position_ids": torch.arange(2 * num_tokens),
+                        "response_mask": tokens,
+                        "loss_mask": tokens,
+                        "num_turns": 2,
                         "rm_scores": torch.zeros(num_tokens).index_fill(
                             0, torch.tensor([num_tokens - 1]), won
                         ),
@@ -112,7 +127,16 @@ def _put_rows(args: argparse.Namespace) -> Any:
                         },
                     }
                 )
-    tags = [{"status": "success", "response_len": num_tokens} for _ in keys]
+    tag = {
+        "status": "success",
+        "prompt_len": num_tokens,
+        "response_len": num_tokens,
+        "seq_len": 2 * num_tokens,
+        "global_steps": 1,
+        "min_global_steps": 0,
+        "max_global_steps": 0,
+    }
+    tags = [dict(tag) for _ in keys]
     tq.kv_batch_put(
         keys=keys, fields=list_of_dict_to_tensordict(fields), tags=tags, partition_id="train"
     )
@@ -120,10 +144,9 @@ def _put_rows(args: argparse.Namespace) -> Any:
 
 
 def _measure(trainer: Any, batch: Any, repeats: int) -> dict[str, float]:
-    """Median seconds of the phase both ways, and of what both begin with."""
+    """Median seconds of the phase each way, taking turns, and of what all begin with."""
+    from megatron_agent.backend import advantage_phase
     from megatron_agent.backend import trainer as trainer_module
-
-    module: Any = trainer_module
 
     credited_s: list[float] = []
 
@@ -134,14 +157,22 @@ def _measure(trainer: Any, batch: Any, repeats: int) -> dict[str, float]:
 
         return needs_verls_phase
 
-    seconds: dict[str, list[float]] = {"fields and credit": [], SHORT: [], THROUGH_VERL: []}
+    def refuse(*_: Any) -> Any:
+        raise NotImplementedError  # as another storage than SimpleStorage does
+
+    put_tables = advantage_phase._put_tables
+    ways = ((SHORT, False, put_tables), (ROW_BY_ROW, False, refuse), (THROUGH_VERL, True, refuse))
+    seconds: dict[str, list[float]] = {part: [] for part in (FIRST, *(way[0] for way in ways))}
     for _ in range(repeats):
-        for part, needed in ((SHORT, False), (THROUGH_VERL, True)):
-            module.needs_verls_phase = noting(needed)
-            started_s = time.perf_counter()
-            trainer._compute_advantage(batch, {})
-            seconds[part].append(time.perf_counter() - started_s)
-            seconds["fields and credit"].append(credited_s.pop() - started_s)
+        for part, needed, put in ways:
+            with (
+                patch.object(trainer_module, "needs_verls_phase", noting(needed)),
+                patch.object(advantage_phase, "_put_tables", put),
+            ):
+                started_s = time.perf_counter()
+                trainer._compute_advantage(batch, {})
+                seconds[part].append(time.perf_counter() - started_s)
+            seconds[FIRST].append(credited_s.pop() - started_s)
     return {part: statistics.median(values) for part, values in seconds.items()}
 
 

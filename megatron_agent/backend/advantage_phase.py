@@ -3,8 +3,8 @@
 There are two ways. Where verl's advantage phase has something to do besides (KL in the reward, a
 correction of the rollout's probabilities), its own code runs, and meets the credit in the estimator
 that is registered here. Where it has not, it would still fetch six tensors of every row, pad them
-and write them back, which for 3,072 rows takes some seconds; then two tensors are written and none
-is fetched (``benchmarks/credit_phase.py`` measures both).
+and write them back, which for 3,072 rows takes some seconds; then nothing is fetched, and two
+numbers a row are sent (``benchmarks/credit_phase.py`` measures both).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,12 @@ import transfer_queue as tq
 from omegaconf import DictConfig
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
+from transfer_queue.storage.managers.simple_storage_manager import StorageUnitTimeout
 from verl.trainer.ppo.core_algos import register_adv_est
 
 from megatron_agent.backend.batch_credit import BatchCredit
 from megatron_agent.backend.names import ESTIMATOR_NAME, TRAINER_PREFIX
+from megatron_agent.backend.token_spread import table, tokens_of_rows
 
 _row_credit: ContextVar[BatchCredit | None] = ContextVar("row_credit", default=None)
 
@@ -91,15 +94,59 @@ def write_credit(
         credit: one advantage and one return per row.
         num_tokens_N: tokens of each row's response.
         is_in_loss_N: rows whose tokens are trained on. The others get 0.
+
+    Returns:
+        The rows with their tags and with the names of all their fields.
     """
-    offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(num_tokens_N)]))
+    value_of_field = {
+        "advantages": (credit.advantage_N * is_in_loss_N).astype(np.float32),
+        "returns": (credit.return_N * is_in_loss_N).astype(np.float32),
+    }
+    try:
+        return _put_tables(batch, value_of_field, num_tokens_N)
+    except (NotImplementedError, StorageUnitTimeout):
+        # Other storage than SimpleStorage takes no data_parser. And where SimpleStorage does not
+        # answer, TransferQueue asks again, but not for a put with a parser, which might do harm.
+        return _put_tensors(batch, value_of_field, num_tokens_N)
 
-    def spread(value_N: np.ndarray) -> torch.Tensor:
-        value_of_token = np.repeat((value_N * is_in_loss_N).astype(np.float32), num_tokens_N)
-        return torch.nested.nested_tensor_from_jagged(torch.from_numpy(value_of_token), offsets)
 
-    fields = TensorDict(
-        {"advantages": spread(credit.advantage_N), "returns": spread(credit.return_N)},
+def _put_tables(
+    batch: KVBatchMeta, value_of_field: dict[str, np.ndarray], num_tokens_N: np.ndarray
+) -> KVBatchMeta:
+    """One small table a field, of which the storage units make the rows' tensors.
+
+    ``tq.kv_batch_put`` would do, but every put of its sends the rows' tags, which it has just been
+    sent, back to the controller and copies them four times on the way. That takes longer than all
+    else.
+    """
+    tables = TensorDict(
+        {name: table(value_N, num_tokens_N) for name, value_N in value_of_field.items()},
         batch_size=len(batch.keys),
     )
-    return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+    client = tq.get_client()
+    meta = client.kv_retrieve_meta(keys=batch.keys, partition_id=batch.partition_id)
+    if meta.size != len(batch.keys):
+        raise RuntimeError(f"TransferQueue has {meta.size} of {len(batch.keys)} rows of the batch.")
+    client._run_coroutine(client.storage_manager.put_data(tables, meta, data_parser=tokens_of_rows))
+    written = copy(batch)  # its constructor would copy every tag
+    written.tags = meta.custom_meta
+    written.fields = sorted({*meta.field_names, *value_of_field})
+    written.extra_info = {}  # of earlier calls to workers; verl's puts drop it, too
+    return written
+
+
+def _put_tensors(
+    batch: KVBatchMeta, value_of_field: dict[str, np.ndarray], num_tokens_N: np.ndarray
+) -> KVBatchMeta:
+    """One tensor a row and field, each a message part of its own."""
+    offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(num_tokens_N)]))
+
+    def jagged(value_N: np.ndarray) -> torch.Tensor:
+        value_of_token = torch.from_numpy(np.repeat(value_N, num_tokens_N))
+        return torch.nested.nested_tensor_from_jagged(value_of_token, offsets)
+
+    tensors = TensorDict(
+        {name: jagged(value_N) for name, value_N in value_of_field.items()},
+        batch_size=len(batch.keys),
+    )
+    return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=tensors)

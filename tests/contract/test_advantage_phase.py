@@ -71,7 +71,12 @@ def algorithm(**changes: Any) -> Any:
     )
 
 
-def test_what_is_written_is_what_verl_would_have_written(queue: dict[str, torch.Tensor]) -> None:
+@pytest.mark.parametrize("how", ["other storage", "no answer"])
+def test_what_is_sent_token_by_token_is_what_verl_would_have_written(
+    queue: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    import transfer_queue as tq
+    from transfer_queue.storage.managers.simple_storage_manager import StorageUnitTimeout
     from verl.trainer.ppo.v1 import PPOTrainerSync
 
     from megatron_agent.backend.advantage_phase import (
@@ -96,6 +101,15 @@ def test_what_is_written_is_what_verl_would_have_written(queue: dict[str, torch.
         trainer._compute_advantage(batch, {})
     theirs = {name: queue.pop(name) for name in ("advantages", "returns")}
 
+    def refuse(coroutine: Any) -> None:
+        raise NotImplementedError if how == "other storage" else StorageUnitTimeout
+
+    client = SimpleNamespace(
+        kv_retrieve_meta=lambda keys, partition_id: SimpleNamespace(size=len(keys)),
+        storage_manager=SimpleNamespace(put_data=lambda *_, **__: None),
+        _run_coroutine=refuse,
+    )
+    monkeypatch.setattr(tq, "get_client", lambda: client)
     in_loss_N = np.array([True, False, False])
     assert write_credit(batch, credit, num_response_tokens(batch), in_loss_N) == "written"
     for name, their_values in theirs.items():
