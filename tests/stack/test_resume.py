@@ -35,13 +35,15 @@ def test_interrupted_runs_see_the_same_tasks_in_the_same_order(training_run: Mak
     whole = training_run("whole", *settings)
     assert whole.finish() == 0, whole.output()[-3000:]
 
-    broken = training_run("broken", *settings, alone=True)
-    process = broken.start()
-    broken.wait_for(lambda: _has_checkpoint(broken, 2), process)
+    # As a user starts it, with a server of its own, so that the kill has everything to leave behind.
+    alone = training_run("broken", *settings, alone=True)
+    process = alone.start()
+    alone.wait_for(lambda: _has_checkpoint(alone, 2), process)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    _assert_nothing_left(str(broken.folder))
+    _assert_nothing_left(str(alone.folder))
 
+    broken = training_run("broken", *settings)
     # A checkpoint is written while the servers generate.
     process = broken.start()
     broken.wait_for(lambda: _num_admissions(broken, 4) == 1, process)
