@@ -1,6 +1,6 @@
 """How long credit takes and what memory it needs, beside a plain implementation in the same run.
 
-    python benchmarks/credit.py                          # 1e3 to 1e6 rows, about two minutes
+    python benchmarks/credit.py                          # 1e3 to 1e6 rows, about three minutes
     python benchmarks/credit.py --sizes 1000 10000       # only these
     python benchmarks/credit.py --no-similarity
 
@@ -33,6 +33,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 from credit_baselines import difflib_codes, plain_gigpo, quadratic_returns  # noqa: E402
 
 from megatron_agent.credit import CreditConfig, CreditRows, compute_credit  # noqa: E402
+from megatron_agent.credit.options import DEFAULT_MAX_COMPARISONS  # noqa: E402
 from megatron_agent.credit.similarity import similarity_codes  # noqa: E402
 
 SIZES = (1_000, 3_008, 10_000, 100_000, 1_000_000)
@@ -41,6 +42,8 @@ REFERENCE_ROWS, REFERENCE_S = 3_008, 0.49
 SIMILARITY_ROWS = 6_400
 TEXT_LENGTH = 300
 THRESHOLD = 0.9
+WORST = ((200, 0.9), (SIMILARITY_ROWS, 0.95), (SIMILARITY_ROWS, 0.9), (SIMILARITY_ROWS, 0.8))
+"""Rows and threshold; at 0.8 counts of letters tell nothing apart, and the bound is reached."""
 CONFIG = CreditConfig(gamma=0.95, mode="mean_std_norm", use_invalid_action_penalty=False)
 
 
@@ -156,9 +159,12 @@ def similarity(args: argparse.Namespace) -> None:
 def similarity_worst(args: argparse.Namespace) -> None:
     """One task group in which no text is similar to any other: every pair has to be told apart."""
     print("\nThe same at its worst: one task group, all texts different, none similar\n")
-    print("| rows | threshold | character s | token s | difflib s | ratio |")
-    print("|---|---|---|---|---|---|", flush=True)
-    for num_rows, threshold in ((200, 0.9), (SIMILARITY_ROWS, 0.95), (SIMILARITY_ROWS, 0.9)):
+    print(
+        "| rows | threshold | character s | token s | difflib s | difflib / character "
+        "| character: rows by equality | without a bound s | ratio |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)
+    for num_rows, threshold in WORST:
         words = _vocabulary()
         rng = random.Random(0)
         texts = [_text(words, rng) for _ in range(num_rows)]
@@ -168,6 +174,14 @@ def similarity_worst(args: argparse.Namespace) -> None:
             for name in ("character", "token")
         )
         assert character.result.num_groups == num_rows
+        share = character.result.by_equality_N.mean()
+        unbounded_s, unbounded_ratio = "-", "-"
+        if share > 0:
+            unbounded = measure(
+                _grouping("character", one_group_N, threshold, max_comparisons=10**12), texts, 1
+            )
+            unbounded_s = f"{unbounded.wall_s:.1f}"
+            unbounded_ratio = f"{unbounded.wall_s / character.wall_s:.1f}"
         difflib_s, ratio = "-", "-"
         if num_rows <= args.difflib_max // 5:
             brute = measure(lambda t: difflib_codes(t, [0] * len(t), 0.9), texts, 1)
@@ -176,7 +190,7 @@ def similarity_worst(args: argparse.Namespace) -> None:
             ratio = f"{brute.wall_s / character.wall_s:.0f}"
         print(
             f"| {num_rows:,} | {threshold} | {character.wall_s:.3f} | {token.wall_s:.3f} "
-            f"| {difflib_s} | {ratio} |",
+            f"| {difflib_s} | {ratio} | {share:.1%} | {unbounded_s} | {unbounded_ratio} |",
             flush=True,
         )
 
@@ -252,9 +266,18 @@ def similar_texts(num_rows: int) -> tuple[list[str], np.ndarray]:
 
 
 def _grouping(
-    name: str, group_N: np.ndarray, threshold: float = THRESHOLD
+    name: str,
+    group_N: np.ndarray,
+    threshold: float = THRESHOLD,
+    max_comparisons: int = DEFAULT_MAX_COMPARISONS,
 ) -> Callable[[Sequence[str]], Any]:
-    return lambda texts: similarity_codes(texts, group_N, threshold=threshold, measure=name)  # type: ignore[arg-type]
+    return lambda texts: similarity_codes(
+        texts,
+        group_N,
+        threshold=threshold,
+        measure=name,  # type: ignore[arg-type]
+        max_comparisons=max_comparisons,
+    )
 
 
 def _vocabulary() -> list[str]:

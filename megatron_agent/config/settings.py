@@ -111,6 +111,8 @@ class GigpoSettings:
     """What likeness counts."""
     similarity_keep_numbers: bool
     """Never group texts that hold different numbers or ids."""
+    similarity_max_comparisons: int = ruled(at_least=1, remedy="Use 1000000.")
+    """Work per task group, in comparisons of texts of 300 characters; the rest by equality."""
     episode_statistics: str = ruled(one_of=("trajectory", "row"))
     """Whether an episode counts once in its group's mean, or once for each of its rows."""
     lonely_episode: str = ruled(one_of=("zero", "raw_score"))
@@ -231,6 +233,7 @@ class AgentSettings:
                 threshold=gigpo.similarity_thresh,
                 measure=cast("Any", gigpo.similarity_measure),
                 keep_numbers=gigpo.similarity_keep_numbers,
+                max_comparisons=gigpo.similarity_max_comparisons,
             )
         return CreditConfig(
             gamma=algorithm.gamma,

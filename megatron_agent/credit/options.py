@@ -12,6 +12,9 @@ from megatron_agent.errors import ConfigError
 
 SimilarityMeasure = Literal["character", "token"]
 
+DEFAULT_MAX_COMPARISONS = 1_000_000
+"""About two seconds on a slow core, and hundreds of distinct texts per task group stay below it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class HgpoOptions:
@@ -31,10 +34,7 @@ class HgpoOptions:
     """Take the episode level in as the outermost group, with weight 1."""
 
     def __post_init__(self) -> None:
-        length: object = self.history_length
-        if not isinstance(length, int) or isinstance(length, bool) or length < 0:
-            key = "algorithm.hgpo.history_length"
-            raise ConfigError(key, "must be an integer >= 0", length, "Use 2.")
+        check_integer("algorithm.hgpo.history_length", self.history_length, "Use 2.", low=0)
         # A weight of (k + 1) ** alpha: beyond this one comparison alone would count.
         check_number(
             "algorithm.hgpo.length_weight_alpha", self.length_weight_alpha, "Use 1.0.", high=16.0
@@ -57,6 +57,9 @@ class SimilarityOptions:
     """What likeness counts: characters, or whole tokens."""
     keep_numbers: bool = True
     """Never put texts together that hold different numbers, such as ``drawer 1``, ``drawer 2``."""
+    max_comparisons: int = DEFAULT_MAX_COMPARISONS
+    """Work that comparing the texts of one task group may take, in comparisons of two texts of
+    about 300 characters; texts beyond it are grouped by equality (`similarity`)."""
 
     def __post_init__(self) -> None:
         key = "algorithm.gigpo.similarity_thresh"
@@ -67,6 +70,12 @@ class SimilarityOptions:
             "algorithm.gigpo.similarity_measure", self.measure, get_args(SimilarityMeasure)
         )
         check_flag("algorithm.gigpo.similarity_keep_numbers", self.keep_numbers)
+        check_integer(
+            "algorithm.gigpo.similarity_max_comparisons",
+            self.max_comparisons,
+            f"Use {DEFAULT_MAX_COMPARISONS}.",
+            low=1,
+        )
 
 
 def check_number(key: str, value: object, remedy: str, *, high: float = math.inf) -> None:
@@ -81,6 +90,16 @@ def check_number(key: str, value: object, remedy: str, *, high: float = math.inf
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not (is_number and math.isfinite(value) and 0 <= value <= high):  # type: ignore[arg-type, operator]
         raise ConfigError(key, rule, value, remedy)
+
+
+def check_integer(key: str, value: object, remedy: str, *, low: int) -> None:
+    """Refuse what is not an integer of at least ``low``.
+
+    Raises:
+        ConfigError: naming ``key``.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise ConfigError(key, f"must be an integer >= {low}", value, remedy)
 
 
 def check_choice(key: str, value: object, choices: tuple[str, ...]) -> None:

@@ -20,7 +20,12 @@ their numbers and ids are equal, one by one (`text_tokens.numbers_and_ids`).
 
 **Cost.** At worst quadratic in the distinct texts of one task group that share their numbers. Most
 pairs are told apart by their lengths and by how often each character occurs, without looking at
-the texts themselves (`text_leaders`).
+the texts themselves (`text_leaders`). For the worst there is a bound for each task group,
+``max_comparisons``. Texts that share their numbers are compared among themselves, the smallest
+such set first, each in the order above. Where the bound is reached the search ends, and every text
+of the task group that has no leader by then leads a group of its own: it is grouped by equality.
+That is always safe, since it compares only what is the same. As the bound counts work and not
+time, the groups still depend on the texts of the task group alone.
 """
 
 from __future__ import annotations
@@ -36,7 +41,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from megatron_agent.credit.text_leaders import leaders
+from megatron_agent.credit.options import DEFAULT_MAX_COMPARISONS
+from megatron_agent.credit.text_leaders import Budget, leaders
 from megatron_agent.credit.text_tokens import numbers_and_ids, tokens
 from megatron_agent.errors import CreditError
 
@@ -52,6 +58,8 @@ class SimilarityGroups:
     code_N: NDArray[np.int64]
     """The row's step group, 0..num_groups-1; rows of two task groups never share one."""
     num_groups: int
+    by_equality_N: NDArray[np.bool_]
+    """Rows whose text lies beyond the bound: they share a group with equal texts only."""
     seconds: float
     """Time it took."""
 
@@ -63,6 +71,7 @@ def similarity_codes(
     threshold: float,
     measure: SimilarityMeasure = "character",
     keep_numbers: bool = True,
+    max_comparisons: int = DEFAULT_MAX_COMPARISONS,
 ) -> SimilarityGroups:
     """Group rows of one task group whose texts are similar, see the head of this file.
 
@@ -72,6 +81,8 @@ def similarity_codes(
         threshold: lowest score of texts that count as similar, in (0, 1]; 1 asks for equality.
         measure: ``character``, or ``token`` for words and punctuation marks.
         keep_numbers: texts whose numbers or ids differ are never similar.
+        max_comparisons: work per task group, in comparisons of two texts of about 300 characters
+            (`text_leaders.LETTER_PAIRS_PER_COMPARISON`); beyond it texts are grouped by equality.
 
     Raises:
         CreditError: an option that cannot be, a state that is no text, or columns of two lengths.
@@ -80,12 +91,12 @@ def similarity_codes(
         >>> texts = ["You see drawer 1.", "You see the drawer 1.", "You see drawer 2."]
         >>> one_task = np.zeros(3, dtype=int)
         >>> similarity_codes(texts, one_task, threshold=0.8).code_N.tolist()
-        [0, 0, 1]
+        [1, 1, 0]
         >>> similarity_codes(texts, one_task, threshold=0.8, keep_numbers=False).code_N.tolist()
         [0, 0, 0]
     """
     started = time.perf_counter()
-    _check_options(threshold, measure, keep_numbers)
+    _check_options(threshold, measure, keep_numbers, max_comparisons)
     texts = texts_N.tolist() if isinstance(texts_N, np.ndarray) else list(texts_N)
     _check_columns(texts, group_code_N)
 
@@ -97,36 +108,50 @@ def similarity_codes(
     for group_code, text in dict.fromkeys(row_keys):
         comparable[group_code, numbers_of[text]].append(text)
 
+    budget_of = {group_code: Budget.of(max_comparisons) for group_code, _ in comparable}
     code_of: dict[tuple[int, str], int] = {}
+    beyond: set[tuple[int, str]] = set()
     num_groups = 0
-    for (group_code, _), block in sorted(comparable.items(), key=lambda item: item[0]):
-        texts_of_leaders = _followers(block, threshold, measure)
+    # Small sets first: one large set cannot take the comparisons of all the others.
+    for (group_code, _), block in sorted(
+        comparable.items(), key=lambda item: (item[0][0], len(item[1]), item[0][1])
+    ):
+        texts_of_leaders, rest = _followers(block, threshold, measure, budget_of[group_code])
+        beyond.update((group_code, text) for text in rest)
+        texts_of_leaders += [[text] for text in rest]
         for code, followers in enumerate(texts_of_leaders, start=num_groups):
             code_of |= dict.fromkeys(((group_code, text) for text in followers), code)
         num_groups += len(texts_of_leaders)
     code_N = np.fromiter(map(code_of.__getitem__, row_keys), np.int64, len(row_keys))
+    by_equality_N = np.fromiter(map(beyond.__contains__, row_keys), np.bool_, len(row_keys))
 
     seconds = time.perf_counter() - started
     logger.debug(
-        "similarity: %d rows, %d distinct states, %d step groups, %.3f s",
-        len(texts), len(code_of), num_groups, seconds,
+        "similarity: %d rows, %d distinct states, %d of them by equality, %d step groups, %.3f s",
+        len(texts), len(code_of), len(beyond), num_groups, seconds,
     )  # fmt: skip
-    return SimilarityGroups(code_N, num_groups, seconds)
+    return SimilarityGroups(code_N, num_groups, by_equality_N, seconds)
 
 
 def _followers(
-    texts: Sequence[str], threshold: float, measure: SimilarityMeasure
-) -> list[list[str]]:
-    """Texts by leader, each list beginning with the leader itself."""
+    texts: Sequence[str], threshold: float, measure: SimilarityMeasure, budget: Budget
+) -> tuple[list[list[str]], list[str]]:
+    """Texts by leader, each list beginning with the leader itself; and texts beyond the budget."""
     if len(texts) == 1:
-        return [list(texts)]
+        return [list(texts)], []
+    if budget.is_spent:
+        return [], sorted(texts)
+    # Sorted before letters are made up for tokens: what the bounds by counts let through hangs on
+    # the letters, and with it what the search costs.
+    texts = sorted(texts)
     symbols_of = dict(zip(texts, _as_symbols(texts, measure), strict=True))
-    texts = sorted(texts, key=lambda text: (len(symbols_of[text]), text))
-    leader_D = leaders([symbols_of[text] for text in texts], threshold)
+    texts.sort(key=lambda text: len(symbols_of[text]))
+    leader_D = leaders([symbols_of[text] for text in texts], threshold, budget)
     groups: dict[int, list[str]] = defaultdict(list)
     for text, leader in zip(texts, leader_D.tolist(), strict=True):
         groups[leader].append(text)
-    return list(groups.values())
+    rest = groups.pop(-1, [])
+    return list(groups.values()), rest
 
 
 def _as_symbols(texts: Sequence[str], measure: SimilarityMeasure) -> Sequence[str]:
@@ -147,7 +172,9 @@ def _letter(number: int) -> str:
     return chr(number if number < 0xD800 else number + 0x800)
 
 
-def _check_options(threshold: object, measure: object, keep_numbers: object) -> None:
+def _check_options(
+    threshold: object, measure: object, keep_numbers: object, max_comparisons: object
+) -> None:
     is_number = isinstance(threshold, Real) and not isinstance(threshold, bool)
     if not (is_number and 0 < threshold <= 1):  # type: ignore[operator]
         raise CreditError(
@@ -163,6 +190,12 @@ def _check_options(threshold: object, measure: object, keep_numbers: object) -> 
         raise CreditError(
             f"similarity keep_numbers must be true or false, got {keep_numbers!r}. "
             "Write True or False, without quotes."
+        )
+    is_integer = isinstance(max_comparisons, int) and not isinstance(max_comparisons, bool)
+    if not is_integer or max_comparisons < 1:  # type: ignore[operator]
+        raise CreditError(
+            f"similarity max_comparisons must be an integer >= 1, got {max_comparisons!r}. "
+            f"Use {DEFAULT_MAX_COMPARISONS}, the default."
         )
 
 

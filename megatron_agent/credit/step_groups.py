@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,8 @@ from megatron_agent.credit.segments import (
 )
 from megatron_agent.errors import CreditError
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, eq=False)
 class StepGroups:
@@ -32,6 +35,8 @@ class StepGroups:
     """Rows in which a session enters a group for the first time."""
     grouping_s: float | None = None
     """Seconds spent on comparing texts; None for equal anchors."""
+    by_equality_share: float | None = None
+    """Rows that comparing texts left to equality, over all rows; None for equal anchors."""
 
 
 def equal_anchors(rows: CreditRows, layout: Layout) -> StepGroups:
@@ -43,7 +48,7 @@ def equal_anchors(rows: CreditRows, layout: Layout) -> StepGroups:
 
 
 def similar_texts(rows: CreditRows, options: SimilarityOptions, layout: Layout) -> StepGroups:
-    """Group rows with similar anchor texts.
+    """Group rows with similar anchor texts; one warning where there are too many to compare.
 
     Raises:
         CreditError: the rows have no anchor texts.
@@ -62,9 +67,29 @@ def similar_texts(rows: CreditRows, options: SimilarityOptions, layout: Layout) 
         threshold=options.threshold,
         measure=options.measure,
         keep_numbers=options.keep_numbers,
+        max_comparisons=options.max_comparisons,
     )
-    first_visit_M = _first_visits(similar.code_N, layout)
-    return StepGroups(similar.code_N, similar.num_groups, first_visit_M, similar.seconds)
+    by_equality_share = float(np.mean(similar.by_equality_N))
+    if by_equality_share > 0:
+        logger.warning(
+            "Similar texts were searched in part: %d of %d task groups reached "
+            "algorithm.gigpo.similarity_max_comparisons=%d, and %d of %d rows are grouped by equal "
+            "text. Raise that key if the step may take longer "
+            "(credit/similarity_grouping_s), raise algorithm.gigpo.similarity_thresh, or set "
+            "algorithm.gigpo.similarity_measure=token.",
+            len(np.unique(layout.group_code_N[similar.by_equality_N])),
+            layout.num_groups,
+            options.max_comparisons,
+            np.count_nonzero(similar.by_equality_N),
+            rows.num_rows,
+        )
+    return StepGroups(
+        similar.code_N,
+        similar.num_groups,
+        _first_visits(similar.code_N, layout),
+        grouping_s=similar.seconds,
+        by_equality_share=by_equality_share,
+    )
 
 
 def step_advantage(
@@ -94,6 +119,8 @@ def step_advantage(
     metrics = step_group_metrics(statistics) | visit_metrics(groups.code_N, groups.first_visit_M)
     if groups.grouping_s is not None:
         metrics["credit/similarity_grouping_s"] = groups.grouping_s
+    if groups.by_equality_share is not None:
+        metrics["credit/rows_grouped_by_equality/share"] = groups.by_equality_share
     return advantage_N, metrics
 
 

@@ -35,7 +35,7 @@ def test_interrupted_runs_see_the_same_tasks_in_the_same_order(training_run: Mak
     whole = training_run("whole", *settings)
     assert whole.finish() == 0, whole.output()[-3000:]
 
-    # As a user starts it, with a server of its own, so that the kill has everything to leave behind.
+    # As a user starts it, with a server of its own: so the kill has everything to leave behind.
     alone = training_run("broken", *settings, alone=True)
     process = alone.start()
     alone.wait_for(lambda: _has_checkpoint(alone, 2), process)

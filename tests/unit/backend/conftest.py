@@ -76,6 +76,7 @@ def make_settings() -> MakeSettings:
                     similarity_thresh=0.95,
                     similarity_measure="character",
                     similarity_keep_numbers=True,
+                    similarity_max_comparisons=1_000_000,
                     episode_statistics="trajectory",
                     lonely_episode="zero",
                     repeated_states="every_visit",

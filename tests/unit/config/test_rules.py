@@ -71,6 +71,8 @@ def test_the_default_configuration_is_fine(findings_of: Callable[..., Findings])
         ("algorithm.gigpo.step_advantage_w=-1", r"step_advantage_w must be >= 0, got -1"),
         ("algorithm.gigpo.similarity_measure=word", r"similarity_measure must be one of character"),
         ("algorithm.gigpo.similarity_keep_numbers=1", r"keep_numbers must be true or false, got 1"),
+        ("algorithm.gigpo.similarity_max_comparisons=0", r"max_comparisons must be >= 1, got 0. U"),
+        ("algorithm.gigpo.similarity_max_comparisons=1e6", r"comparisons must be an integer, got"),
         ("algorithm.gigpo.repeated_states=first", r"must be one of .*Did you mean 'first_visit'"),
         ("algorithm.hgpo.history_length=-1", r"algorithm.hgpo.history_length must be >= 0, got -1"),
         ("algorithm.hgpo.length_weight_alpha=-1", r"length_weight_alpha must be >= 0, got -1"),

@@ -159,6 +159,7 @@ def test_all_credit_options_arrive() -> None:
         "algorithm.gigpo.similarity_thresh=0.8",
         "algorithm.gigpo.similarity_measure=token",
         "algorithm.gigpo.similarity_keep_numbers=false",
+        "algorithm.gigpo.similarity_max_comparisons=5000",
         "actor_rollout_ref.actor.invalid_action_penalty_mode=both",
         "actor_rollout_ref.actor.invalid_action_penalty_reach=earlier_steps",
     ]
@@ -169,7 +170,9 @@ def test_all_credit_options_arrive() -> None:
         whiten_advantages=False,
         normalize_by_length=True,
         repeated_states="first_visit",
-        similarity=SimilarityOptions(threshold=0.8, measure="token", keep_numbers=False),
+        similarity=SimilarityOptions(
+            threshold=0.8, measure="token", keep_numbers=False, max_comparisons=5000
+        ),
         invalid_action_penalty_mode="both",
         invalid_action_penalty_reach="earlier_steps",
     )
@@ -178,6 +181,9 @@ def test_all_credit_options_arrive() -> None:
 def test_the_files_keep_the_defaults_of_the_code() -> None:
     config = AgentSettings.from_config(compose_config()).credit_config()
     assert config == CreditConfig(gamma=0.95)
+    with_similarity = compose_config(["algorithm.gigpo.enable_similarity=true"])
+    config = AgentSettings.from_config(with_similarity).credit_config()
+    assert config == CreditConfig(gamma=0.95, similarity=SimilarityOptions())
 
 
 def test_gae_comes_with_a_critic() -> None:

@@ -140,6 +140,17 @@ def test_a_bad_option_names_key_rule_value_and_remedy(
             {"keep_numbers": None},
             "algorithm.gigpo.similarity_keep_numbers must be true or false, got None.",
         ),
+        (
+            SimilarityOptions,
+            {"max_comparisons": 0},
+            "algorithm.gigpo.similarity_max_comparisons must be an integer >= 1, got 0. "
+            "Use 1000000.",
+        ),
+        (
+            SimilarityOptions,
+            {"max_comparisons": 1e6},
+            "similarity_max_comparisons must be an integer >= 1, got 1000000.0.",
+        ),
     ],
 )
 def test_a_bad_option_of_one_part_is_refused_likewise(

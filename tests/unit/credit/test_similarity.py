@@ -38,6 +38,15 @@ options = st.fixed_dictionaries(
 )
 
 
+# The texts above are short: three pairs that are compared, or forty that are told apart by their
+# letters, take one comparison of texts of 300 letters.
+bounded_options = st.builds(
+    lambda options, bound: options | {"max_comparisons": bound},
+    options,
+    st.sampled_from([1, 2, 4, 1_000_000]),
+)
+
+
 def codes(texts: Sequence[str], groups: Sequence[int] | None = None, **options: Any) -> list[int]:
     group_code_N = np.zeros(len(texts), int) if groups is None else np.array(groups)
     found = similarity_codes(texts, group_code_N, **options)
@@ -94,7 +103,7 @@ def test_groups_are_those_of_the_definition(texts: list[str], options: dict[str,
 
 
 @quick
-@given(rows=rows, options=options, seed=st.integers(0, 999))
+@given(rows=rows, options=bounded_options, seed=st.integers(0, 999))
 def test_row_order_changes_nothing(
     rows: list[tuple[int, str]], options: dict[str, Any], seed: int
 ) -> None:
@@ -106,7 +115,7 @@ def test_row_order_changes_nothing(
 
 
 @quick
-@given(rows=rows, options=options)
+@given(rows=rows, options=bounded_options)
 def test_a_task_group_is_grouped_as_if_it_were_alone(
     rows: list[tuple[int, str]], options: dict[str, Any]
 ) -> None:
@@ -120,10 +129,41 @@ def test_a_task_group_is_grouped_as_if_it_were_alone(
 
 
 @quick
-@given(texts=st.lists(texts, min_size=1, max_size=10), options=options)
+@given(texts=st.lists(texts, min_size=1, max_size=10), options=bounded_options)
 def test_how_often_a_text_occurs_changes_nothing(texts: list[str], options: dict[str, Any]) -> None:
     once = codes(texts, **options)
     assert codes([*texts, *texts, texts[0]], **options) == [*once, *once, once[0]]
+
+
+@quick
+@given(rows=rows, options=bounded_options, names=st.permutations([0, 1, 2]))
+def test_names_of_task_groups_change_nothing(
+    rows: list[tuple[int, str]], options: dict[str, Any], names: list[int]
+) -> None:
+    texts = [text for _, text in rows]
+    plain = similarity_codes(texts, np.array([group for group, _ in rows]), **options)
+    renamed = similarity_codes(texts, np.array([names[group] for group, _ in rows]), **options)
+    assert partition(renamed.code_N.tolist()) == partition(plain.code_N.tolist())
+    assert renamed.by_equality_N.tolist() == plain.by_equality_N.tolist()
+
+
+@quick
+@given(
+    texts=st.lists(texts, min_size=1, max_size=25),
+    options=options,
+    bound=st.sampled_from([1, 2, 4, 1_000_000]),
+)
+def test_a_bound_only_takes_texts_out_of_their_groups(
+    texts: list[str], options: dict[str, Any], bound: int
+) -> None:
+    task_N = np.zeros(len(texts), int)
+    free = similarity_codes(texts, task_N, **options, max_comparisons=10**9).code_N.tolist()
+    bounded = similarity_codes(texts, task_N, **options, max_comparisons=bound)
+    group_of = [
+        f"only {text}" if by_equality else code
+        for text, code, by_equality in zip(texts, free, bounded.by_equality_N, strict=True)
+    ]
+    assert partition(bounded.code_N.tolist()) == partition(group_of)
 
 
 @quick
@@ -214,9 +254,52 @@ def test_long_texts_and_every_kind_of_character_are_compared() -> None:
     assert codes(["lone \ud800", "lone \ud800.", ""], threshold=0.9) == [1, 1, 0]
 
 
+A, A2 = "a" * 200, "a" * 199 + "c"
+B, B2 = "b" * 200, "b" * 199 + "c"
+
+
+@pytest.mark.parametrize(
+    ("bound", "code_N", "by_equality_N"),
+    [
+        # A is told from B and B2 by its letters, and compared with A2: 3 * 2,500 + 20,000 + 10,000
+        # + 200 * 200 = 77,500 of 100,000. For B and B2 it takes one look at letters: 72,500.
+        (1, [0, 0, 1, 2], [False, False, True, True]),
+        (2, [0, 0, 1, 1], [False, False, False, False]),
+    ],
+)
+def test_beyond_the_bound_texts_are_grouped_by_equality(
+    bound: int, code_N: list[int], by_equality_N: list[bool]
+) -> None:
+    # A second task group has comparisons of its own; rows with equal text stay together.
+    texts = [A, A2, B, B2, B2, A, A2, B, B2]
+    found = similarity_codes(texts, np.repeat([0, 1], [5, 4]), threshold=0.9, max_comparisons=bound)
+    again = [code + max(code_N) + 1 for code in code_N]
+    assert found.code_N.tolist() == [*code_N, code_N[3], *again]
+    assert found.by_equality_N.tolist() == [*by_equality_N, by_equality_N[3], *by_equality_N]
+
+
+def test_a_large_set_cannot_take_the_comparisons_of_a_small_one() -> None:
+    large = [f"{number} {text}" for number in (1, 2) for text in (A, A2, "a" * 201)]
+    texts = [*large, f"9 {A}", f"9 {A2}"]
+    found = similarity_codes(texts, np.zeros(8, int), threshold=0.9, max_comparisons=1)
+    assert found.code_N.tolist() == [1, 2, 3, 4, 6, 5, 0, 0]
+    assert found.by_equality_N.tolist() == [True] * 6 + [False] * 2
+    assert codes(texts[::-1], threshold=0.9, max_comparisons=1) == found.code_N.tolist()[::-1]
+
+
+def test_by_tokens_the_bound_does_not_depend_on_the_order_of_rows() -> None:
+    # So many words that made-up letters share a count, which decides what is compared.
+    rng = random.Random(0)
+    texts = [" ".join(f"w{rng.randrange(500)}x" for _ in range(6)) for _ in range(60)]
+    options: dict[str, Any] = {"threshold": 0.3, "measure": "token", "keep_numbers": False}
+    for bound in range(1, 12):
+        options["max_comparisons"] = bound
+        assert codes(texts[::-1], **options) == codes(texts, **options)[::-1]
+
+
 def test_no_rows_make_no_groups() -> None:
     found = similarity_codes([], np.zeros(0, int), threshold=0.9)
-    assert (found.num_groups, len(found.code_N)) == (0, 0)
+    assert (found.num_groups, len(found.code_N), len(found.by_equality_N)) == (0, 0, 0)
 
 
 def test_the_time_is_told() -> None:
@@ -242,6 +325,14 @@ def test_an_unknown_measure_is_refused() -> None:
 def test_keep_numbers_must_be_a_flag() -> None:
     with pytest.raises(CreditError, match="keep_numbers must be true or false, got 'false'"):
         codes(["a"], threshold=0.9, keep_numbers="false")
+
+
+@pytest.mark.parametrize("bound", [0, -1, 1e6, True, None])
+def test_a_bound_that_is_no_positive_integer_is_refused(bound: object) -> None:
+    with pytest.raises(
+        CreditError, match=r"max_comparisons must be an integer >= 1, got .*1000000"
+    ):
+        codes(["a"], threshold=0.9, max_comparisons=bound)
 
 
 def test_a_state_that_is_no_text_is_named() -> None:

@@ -73,7 +73,9 @@ def test_similar_texts_are_grouped_instead_of_equal_anchors() -> None:
     credit = gigpo(rows, similarity=SimilarityOptions(threshold=0.9))
     assert credit.step_advantage_N.tolist() == [4.0, -4.0, 0.0]  # another task stays out
     assert credit.metrics["credit/similarity_grouping_s"] >= 0
-    assert "credit/similarity_grouping_s" not in gigpo(rows).metrics
+    for name in ("credit/similarity_grouping_s", "credit/rows_grouped_by_equality/share"):
+        assert name in credit.metrics
+        assert name not in gigpo(rows).metrics
 
 
 def test_similarity_is_asked_with_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,19 +83,44 @@ def test_similarity_is_asked_with_the_options(monkeypatch: pytest.MonkeyPatch) -
 
     def codes(texts_N: np.ndarray, group_code_N: np.ndarray, **options: Any) -> SimpleNamespace:
         asked.update(options, texts=list(texts_N), groups=group_code_N.tolist())
-        return SimpleNamespace(code_N=np.array([0, 0, 1]), num_groups=2, seconds=0.25)
+        return SimpleNamespace(
+            code_N=np.array([0, 0, 1]), num_groups=2, by_equality_N=np.zeros(3, bool), seconds=0.25
+        )
 
     monkeypatch.setattr("megatron_agent.credit.similarity.similarity_codes", codes)
-    options = SimilarityOptions(threshold=0.7, measure="token", keep_numbers=False)
+    options = SimilarityOptions(
+        threshold=0.7, measure="token", keep_numbers=False, max_comparisons=7
+    )
     credit = gigpo(text_rows(["a", "b", ""]), similarity=options)
     assert asked == {
         "threshold": 0.7,
         "measure": "token",
         "keep_numbers": False,
+        "max_comparisons": 7,
         "texts": ["a", "b", ""],
         "groups": [0, 0, 1],
     }
     assert credit.metrics["credit/similarity_grouping_s"] == 0.25
+
+
+def test_texts_beyond_the_bound_are_counted_and_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # Two texts of 400 letters are 160,000 pairs of letters, more than the 100,000 of the bound.
+    rows = text_rows(["a" * 400, "a" * 399 + "b", "a"])
+    credit = gigpo(rows, similarity=SimilarityOptions(threshold=0.9, max_comparisons=1))
+    assert not credit.step_advantage_N.any()
+    assert credit.metrics["credit/rows_grouped_by_equality/share"] == 2 / 3
+    (message,) = caplog.messages
+    assert message.startswith(
+        "Similar texts were searched in part: 1 of 2 task groups reached algorithm.gigpo."
+        "similarity_max_comparisons=1, and 2 of 3 rows are grouped by equal text. Raise that key"
+    )
+    caplog.clear()
+    credit = gigpo(rows, similarity=SimilarityOptions(threshold=0.9))
+    assert credit.step_advantage_N.tolist() == [4.0, -4.0, 0.0]
+    assert credit.metrics["credit/rows_grouped_by_equality/share"] == 0
+    assert not caplog.messages
 
 
 def test_similarity_without_texts_is_refused() -> None:
