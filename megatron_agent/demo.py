@@ -26,6 +26,7 @@ from megatron_agent.run_lock import LOCK_FILE, hold_run
 logger = logging.getLogger(__name__)
 
 SUCCESS_KEY = "success/mean@1"
+DEFAULT_POLICY = Path("runs/policies/demo")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tp", type=int, default=2, help="tensor parallelism")
     parser.add_argument("--pp", type=int, default=1, help="pipeline parallelism")
     parser.add_argument("--run-dir", type=Path, default=Path("runs/demo"))
-    parser.add_argument("--policy", type=Path, default=Path("runs/policies/demo"))
+    parser.add_argument("--policy", type=Path, default=DEFAULT_POLICY)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="Hydra overrides")
     options = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
@@ -50,6 +51,8 @@ def run_demo(options: argparse.Namespace) -> int:
     """Tasks, policy, training, summary."""
     from megatron_agent.config import check_config, compose_config
     from megatron_agent.config.findings import Findings
+    from megatron_agent.config.rules.layout import check_shape
+    from megatron_agent.config.values import ConfigValues
 
     started_s = time.time()
     overrides = [
@@ -61,14 +64,20 @@ def run_demo(options: argparse.Namespace) -> int:
         *options.overrides,
     ]
     findings = Findings()
-    settings = check_config(compose_config(overrides, findings=findings), findings)
-    # The policy is about to be made; everything else must be right before a minute is spent on it.
-    findings.problems = [p for p in findings.problems if p.key != "actor_rollout_ref.model.path"]
+    config = compose_config(overrides, findings=findings)
+    settings = check_config(config, findings)
+    # The policy is about to be made; everything else must be right before a minute is spent on it,
+    # also what is known of its shape.
+    others = [p for p in findings.problems if p.key != "actor_rollout_ref.model.path"]
+    if len(others) < len(findings.problems):
+        findings.problems = others
+        check_shape(ConfigValues.from_config(config), shape_to_come(), findings)
     findings.raise_if_any()
     assert settings is not None
-    remove_earlier_run(options.run_dir)
+    refuse_other_content(options.run_dir, settings.run.name)
     make_policy(options.policy, settings.env)
     policy_s = time.time() - started_s
+    remove_earlier_run(options.run_dir, settings.run.name)
 
     from megatron_agent.train import train
 
@@ -91,19 +100,32 @@ def run_demo(options: argparse.Namespace) -> int:
     return 0
 
 
-def remove_earlier_run(run_dir: Path) -> None:
-    """Empty the folder of an earlier run; from here on it is this process's own.
+def refuse_other_content(run_dir: Path, name: str) -> None:
+    """Nothing but an earlier run of this name would be removed.
 
     Raises:
-        ConfigError: another process runs in the folder, or it holds something else than a run.
+        ConfigError: the folder holds something else.
     """
-    if run_dir.exists() and any(run_dir.iterdir()) and not _is_run(run_dir):
+    if not run_dir.exists() or (run_dir.is_dir() and not any(run_dir.iterdir())):
+        return
+    if not _is_run(run_dir, name):
         raise ConfigError(
             "--run-dir",
-            "must be a new folder or that of an earlier run: what is in it would be removed",
+            f"must be a new folder or that of an earlier run named {name!r}: what is in it would "
+            "be removed",
             str(run_dir),
             "Choose another folder, or remove it yourself.",
         )
+
+
+def remove_earlier_run(run_dir: Path, name: str) -> None:
+    """Empty the folder of an earlier run; from here on it is this process's own.
+
+    Raises:
+        ConfigError: another process runs in the folder, or it holds something else than a run of
+            this name.
+    """
+    refuse_other_content(run_dir, name)
     hold_run(run_dir)
     for path in run_dir.iterdir():
         if path.name == LOCK_FILE:
@@ -115,9 +137,32 @@ def remove_earlier_run(run_dir: Path) -> None:
             path.unlink()
 
 
-def _is_run(folder: Path) -> bool:
-    """A run, or what is left of one whose removal or first seconds were interrupted."""
-    return any((folder / name).is_file() for name in ("run.json", LOCK_FILE))
+def _is_run(folder: Path, name: str) -> bool:
+    """A run of this name, or what is left of one whose removal or first seconds were interrupted.
+
+    The name is that of the run's configuration: another run's folder may be called anything.
+    """
+    record = folder / "run.json"
+    if not record.is_file():
+        return (folder / LOCK_FILE).is_file()
+    try:
+        attempts = json.loads(record.read_text(encoding="utf-8")).get("attempts", [])
+        return all(attempt["config"]["run"]["name"] == name for attempt in attempts)
+    except (OSError, ValueError, AttributeError, TypeError, KeyError):
+        return False
+
+
+def shape_to_come() -> dict[str, int]:
+    """Sizes of the policy that is about to be made, as its ``config.json`` will name them."""
+    from megatron_agent.policy.build import PolicyRecipe
+
+    recipe = PolicyRecipe(env="frozenlake")  # equal for all
+    return {
+        "num_attention_heads": recipe.shape.heads,
+        "num_key_value_heads": recipe.shape.kv_heads,
+        "num_hidden_layers": recipe.shape.layers,
+        "vocab_size": recipe.vocab_size,
+    }
 
 
 def make_policy(folder: Path, env: Any) -> None:
@@ -141,7 +186,8 @@ def make_policy(folder: Path, env: Any) -> None:
             logger.info("Using the policy in %s.", folder)
             return
     logger.info("Making a policy in %s: imitating an expert for a minute or two.", folder)
-    build_policy(recipe, folder, overwrite=True)
+    # A policy that somebody made in another place, by another recipe, is not ours to replace.
+    build_policy(recipe, folder, overwrite=folder == DEFAULT_POLICY)
 
 
 def summarise(run_dir: Path, *, train_started_s: float) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The folder of a run and its ``run.json``: what ran, with which versions, configuration and seeds.
 
-A run may take several attempts (stopped, preempted, resumed). Each start appends one; a start whose
-configuration differs in what a checkpoint depends on is refused.
+A run may take several attempts (stopped, preempted, resumed). Each start appends one; once the run
+has admitted a task or written a checkpoint, a start whose configuration differs in what these
+depend on is refused.
 
 Layout::
 
@@ -14,6 +15,7 @@ Layout::
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +28,7 @@ from megatron_agent.atomic_file import atomic_file
 from megatron_agent.config import Findings, as_plain
 from megatron_agent.config.values import ConfigValues
 from megatron_agent.errors import ConfigError
+from megatron_agent.ledger import Admitted, Ledger, LedgerError, read_ledger
 from megatron_agent.provenance import git_commit, optional_packages, versions
 from megatron_agent.run_lock import hold_run
 
@@ -114,7 +117,12 @@ def prepare_run(run_dir: Path, config: DictConfig, argv: Sequence[str]) -> RunFo
     tree = as_plain(config)
     attempts = record["attempts"]
     if attempts:
-        _check_same_run(run_dir, attempts[0]["config"], tree)
+        differences = _differences(run_dir, attempts[-1]["config"], tree)
+        if _has_begun(run_dir):
+            differences.raise_if_any()
+        elif differences.problems:
+            # Nothing hangs on the earlier start but the task lists that it made.
+            shutil.rmtree(run_dir / "tasks", ignore_errors=True)
     attempts.append(_describe_attempt(len(attempts) + 1, tree, argv))
     write_json(run_dir / "run.json", record)
     return RunFolder(path=run_dir, attempt=len(attempts))
@@ -175,7 +183,20 @@ def _read_record(run_dir: Path) -> dict[str, Any]:
     return dict(record)
 
 
-def _check_same_run(run_dir: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def _has_begun(run_dir: Path) -> bool:
+    """Whether a task was admitted, or a checkpoint begun."""
+    if any((run_dir / "checkpoints").glob("global_step_*")):
+        return True
+    path = Ledger(run_dir).path
+    if not path.exists():
+        return False
+    try:
+        return any(isinstance(event, Admitted) for event in read_ledger(path))
+    except LedgerError:
+        return True  # what it says is judged where the run resumes
+
+
+def _differences(run_dir: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> Findings:
     findings = Findings()
     was, is_now = ConfigValues(before), ConfigValues(now)
     can_recut = was.flag(f"{_MEGATRON}.dist_ckpt_optim_fully_reshardable")
@@ -187,7 +208,7 @@ def _check_same_run(run_dir: Path, before: Mapping[str, Any], now: Mapping[str, 
                 is_now.get(key),
                 "Set it back to resume, or start another run with run.name=... .",
             )
-    findings.raise_if_any()
+    return findings
 
 
 def _comparable(values: ConfigValues, key: str) -> Any:

@@ -3,7 +3,7 @@
 Examples::
 
     python tools/convert_ckpt.py models/Qwen3-8B qwen3-8b-megatron --layout TP4xPP2
-    python tools/convert_ckpt.py runs/demo/checkpoints/global_step_20 policy --to hf
+    python tools/convert_ckpt.py runs/demo/checkpoints/global_step_12 policy --to hf
     python tools/convert_ckpt.py models/Qwen3-8B policy --to hf --lora adapter --dtype bfloat16
     python tools/convert_ckpt.py models/Qwen3-8B qwen3-8b-megatron --verify-only
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from megatron_agent.demo import make_policy, remove_earlier_run
+from megatron_agent.demo import main, make_policy, remove_earlier_run
 from megatron_agent.errors import ConfigError
 from megatron_agent.policy import build
 from megatron_agent.run_lock import LOCK_FILE
@@ -17,29 +17,57 @@ from megatron_agent.run_lock import LOCK_FILE
 pytestmark = pytest.mark.unit
 
 
+def _attempt(name: str) -> dict[str, Any]:
+    return {"config": {"run": {"name": name}}}
+
+
 def test_an_earlier_run_is_removed_and_the_folder_held(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "run.json").write_text(json.dumps({"attempts": [_attempt("demo")]}))
     (tmp_path / "checkpoints" / "global_step_1").mkdir(parents=True)
-    remove_earlier_run(tmp_path)
+    remove_earlier_run(tmp_path, "demo")
     assert [path.name for path in tmp_path.iterdir()] == [LOCK_FILE]
     # Stopped before its run.json was written: still a folder of the demo's.
-    remove_earlier_run(tmp_path)
+    remove_earlier_run(tmp_path, "demo")
 
 
 def test_a_new_folder_is_made(tmp_path: Path) -> None:
-    remove_earlier_run(tmp_path / "runs" / "demo")
+    remove_earlier_run(tmp_path / "runs" / "demo", "demo")
     assert (tmp_path / "runs" / "demo").is_dir()
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(ConfigError) as raised:
-        remove_earlier_run(tmp_path)
+        remove_earlier_run(tmp_path, "demo")
     assert str(raised.value) == (
-        "--run-dir must be a new folder or that of an earlier run: what is in it would be "
-        f"removed, got '{tmp_path}'. Choose another folder, or remove it yourself."
+        "--run-dir must be a new folder or that of an earlier run named 'demo': what is in it "
+        f"would be removed, got '{tmp_path}'. Choose another folder, or remove it yourself."
     )
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("record", [{"attempts": [_attempt("alfworld_7b")]}, {}, []])
+def test_another_run_is_left_alone(tmp_path: Path, record: Any) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(record) if record else "[")
+    with pytest.raises(ConfigError, match="earlier run named 'demo'"):
+        remove_earlier_run(tmp_path, "demo")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "key"), [("--tp=3", "tensor_model"), ("--pp=3", "pipeline_model")]
+)
+def test_a_layout_that_does_not_fit_costs_neither_time_nor_the_run_before(
+    tmp_path: Path, made: list[build.PolicyRecipe], layout: str, key: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    run, policy = tmp_path / "run", tmp_path / "policy"
+    run.mkdir()
+    (run / "run.json").write_text(json.dumps({"attempts": [_attempt("demo")]}))
+    assert main([layout, f"--run-dir={run}", f"--policy={policy}"]) == 2
+    assert f"{key}_parallel_size must divide" in capsys.readouterr().err
+    assert not made
+    assert (run / "run.json").exists()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from megatron_agent import atomic_file, provenance
 from megatron_agent.config import ConfigProblemsError, compose_config
 from megatron_agent.errors import ConfigError
+from megatron_agent.ledger import Admitted, Attempt, Ledger
 from megatron_agent.run_folder import current_attempt, prepare_run, write_json
 
 pytestmark = pytest.mark.unit
@@ -66,6 +67,7 @@ def test_another_run_in_the_same_folder_is_refused(
     tmp_path: Path, config: DictConfig, key: str, value: object
 ) -> None:
     prepare_run(tmp_path, config, [])
+    (tmp_path / "checkpoints" / "global_step_1").mkdir(parents=True)
     before = (tmp_path / "run.json").read_text()
     OmegaConf.update(config, key, value)
     pattern = r"must stay .* with which the run in .* was started, got .*run\.name="
@@ -75,11 +77,29 @@ def test_another_run_in_the_same_folder_is_refused(
     assert (tmp_path / "run.json").read_text() == before
 
 
+def test_a_start_that_admitted_no_task_decides_nothing(tmp_path: Path, config: DictConfig) -> None:
+    prepare_run(tmp_path, config, [])
+    (tmp_path / "tasks").mkdir()
+    ledger = Ledger(tmp_path)
+    ledger.append(Attempt(attempt=1, mode="sync", resumed_step=0, tasks_per_epoch=2048))
+    config.env.tasks.num_train = 100
+    assert prepare_run(tmp_path, config, []).attempt == 2
+    assert not (tmp_path / "tasks").exists()  # made anew
+
+    # What counts afterwards is the configuration of the start that did.
+    ledger.append(Admitted(step=1, groups={"a": "task 0"}))
+    assert prepare_run(tmp_path, config, []).attempt == 3
+    config.env.tasks.num_train = 2048
+    with pytest.raises(ConfigProblemsError, match=r"must stay .*100"):
+        prepare_run(tmp_path, config, [])
+
+
 def test_the_layout_may_change_when_optimizer_states_can_be_cut_anew(
     tmp_path: Path, config: DictConfig
 ) -> None:
     config.actor_rollout_ref.actor.megatron.dist_ckpt_optim_fully_reshardable = True
     prepare_run(tmp_path, config, [])
+    (tmp_path / "checkpoints" / "global_step_1").mkdir(parents=True)
     config.actor_rollout_ref.actor.megatron.tensor_model_parallel_size = 1
     assert prepare_run(tmp_path, config, []).attempt == 2
 
@@ -144,6 +164,7 @@ def test_no_commit_is_recorded_outside_a_checkout(
 def test_a_moved_folder_is_still_the_same_run(tmp_path: Path, config: DictConfig) -> None:
     assert config.data.train_files.startswith(config.run.dir)
     prepare_run(tmp_path / "run", config, [])
+    (tmp_path / "run" / "checkpoints" / "global_step_1").mkdir(parents=True)
     (tmp_path / "run").rename(tmp_path / "moved")
     before, after = config.run.dir, str(tmp_path / "moved")
     for key in ("train_files", "val_files"):
