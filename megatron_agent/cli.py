@@ -254,10 +254,25 @@ def _show(options: argparse.Namespace, _argv: Sequence[str]) -> int:
 
 def _tasks(options: argparse.Namespace, _argv: Sequence[str]) -> int:
     env_options = dict(parse_option(text) for text in options.option)
+    # Each split is a file, and a task file holds at least one task.
+    for name, least in (("num_train", 1), ("num_eval", 1), ("seed", 0)):
+        if (value := getattr(options, name)) < least:
+            flag = f"--{name.replace('_', '-')}"
+            raise ConfigError(flag, f"must be >= {least}", value, f"Use {least} or more.")
     from megatron_agent.tasks import generate_tasks, write_tasks
 
     tasks = generate_tasks(
-        options.env, options.num_train, options.num_eval, options.seed, env_options
+        options.env,
+        options.num_train,
+        options.num_eval,
+        options.seed,
+        env_options,
+        names={
+            "env": "--env",
+            "num_train": "--num-train",
+            "num_eval": "--num-eval",
+            "options": "--option",
+        },
     )
     for split in ("train", "eval"):
         chosen = [task for task in tasks if task.split == split]

@@ -33,14 +33,18 @@ def hold_run(run_dir: Path) -> None:
         run_dir: folder of the run; created when absent.
 
     Raises:
-        ConfigError: another process is in the folder; the message names both.
+        ConfigError: another process is in the folder (the message names both), or there can be no
+            such folder, or none that can be written to.
 
     Example:
         >>> hold_run(Path("runs/demo"))  # doctest: +SKIP
     """
-    run_dir.mkdir(parents=True, exist_ok=True)
-    # Not inherited by programs that this process starts, or a survivor would hold the folder.
-    descriptor = os.open(run_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        # Not inherited by programs that this process starts, or a survivor would hold the folder.
+        descriptor = os.open(run_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise _unusable(run_dir, error) from error
     status = os.fstat(descriptor)
     file_id = (status.st_dev, status.st_ino)
     if file_id in _held:
@@ -62,6 +66,20 @@ def hold_run(run_dir: Path) -> None:
             os.close(descriptor)
             raise
         logger.warning("%s cannot be locked (%s): start no second run in it.", run_dir, error)
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    except OSError as error:  # a full disk
+        os.close(descriptor)
+        raise _unusable(run_dir, error) from error
     _held[file_id] = descriptor
+
+
+def _unusable(run_dir: Path, error: OSError) -> ConfigError:
+    place = f": {error.filename}" if error.filename else ""
+    return ConfigError(
+        "run.dir",
+        f"must be a folder that can be made and written to ({error.strerror or error}{place})",
+        str(run_dir),
+        "Choose another one with run.dir=... , or mend this one.",
+    )

@@ -64,6 +64,8 @@ def generate_tasks(
     num_eval: int,
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
+    *,
+    names: Mapping[str, str] | None = None,
 ) -> list[EnvTask]:
     """Draw ``num_train`` training tasks followed by ``num_eval`` evaluation tasks; the same
     arguments give the same tasks.
@@ -77,6 +79,15 @@ def generate_tasks(
     An environment with a fixed list of tasks (its ``task_list``) gives those, each at most once, in
     an order that ``seed`` decides: a larger evaluation panel holds every smaller one.
 
+    Args:
+        env: the environment's name.
+        num_train: number of training tasks.
+        num_eval: number of evaluation tasks.
+        seed: decides which.
+        options: of the environment.
+        names: what the caller's user knows the arguments by, for messages:
+            ``{"num_train": "--num-train"}``.
+
     Raises:
         TaskError: unknown environment, an option or a number that cannot work, data that are not
             there, or too few different starts.
@@ -85,18 +96,19 @@ def generate_tasks(
         >>> [task.task_id for task in generate_tasks("frozenlake", 1, 1, seed=3)]
         ['frozenlake-train-713918400', 'frozenlake-eval-1951346435']
     """
-    where = "generate_tasks"
-    spec = load_spec(env, f"{where}, field 'env'")
-    options = check_options(spec, dict(options or {}), f"{where}, field 'options'")
+    fields = ("env", "num_train", "num_eval", "seed", "options")
+    where = {field: f"generate_tasks, field {field!r}" for field in fields} | dict(names or {})
+    spec = load_spec(env, where["env"])
+    options = check_options(spec, dict(options or {}), where["options"])
     for name, value in (("num_train", num_train), ("num_eval", num_eval), ("seed", seed)):
         if not isinstance(value, int) or value < 0:
-            raise TaskError(f"{where}, field {name!r}: must be an integer >= 0, got {value!r}.")
+            raise TaskError(f"{where[name]}: must be an integer >= 0, got {value!r}.")
 
     if spec.task_list is not None:
         return [
             task
             for split, num in (("train", num_train), ("eval", num_eval))
-            for task in _listed_tasks(spec, split, num, seed, options)
+            for task in _listed_tasks(spec, split, num, seed, options, where[f"num_{split}"])
         ]
 
     def belongs(start_seed: int, split: str) -> bool:
@@ -116,9 +128,9 @@ def generate_tasks(
     for split, num in (("train", num_train), ("eval", num_eval)):
         if len(chosen[split]) < num:
             raise TaskError(
-                f"{where}: environment {env!r} with options {options!r} has too few different "
-                f"starts; found {len(chosen[split])} of {num} {split} tasks. Ask for fewer, or use "
-                f"options with more variety."
+                f"{where[f'num_{split}']}: environment {env!r} with options {options!r} has too "
+                f"few different starts; found {len(chosen[split])} of {num} {split} tasks. Ask for "
+                f"fewer, or use options with more variety."
             )
     return [
         EnvTask(env=env, task_id=f"{env}-{split}-{drawn}", seed=drawn, split=split, options=options)
@@ -144,7 +156,7 @@ def list_tasks(env: str, split: str, options: Mapping[str, Any] | None = None) -
     try:
         starts = spec.task_list(split, spec.resolve_options(options))
     except ValueError as error:
-        raise TaskError(f"list_tasks, environment {env!r}: {error}") from error
+        raise TaskError(f"the task list of environment {env!r}: {error}") from error
     return [
         EnvTask(
             env=env,
@@ -177,7 +189,7 @@ def draw_tasks(
             f"{env!r}, got {split!r}."
         )
     if spec.task_list is None:
-        counts = {"num_train": 0, "num_eval": 0, f"num_{split}": num}
+        counts: dict[str, Any] = {"num_train": 0, "num_eval": 0, f"num_{split}": num}
         return generate_tasks(env, **counts, seed=seed, options=options)
     tasks = list_tasks(env, split, options)
     random.Random(f"{env}/{split}/{seed}").shuffle(tasks)
@@ -188,7 +200,8 @@ def write_tasks(path: str | os.PathLike[str], tasks: Sequence[EnvTask]) -> None:
     """Write a task file; it appears under its name only when complete.
 
     Raises:
-        TaskError: no tasks, or a task that `read_tasks` would refuse.
+        TaskError: no tasks, a task that `read_tasks` would refuse, or a place that cannot be
+            written to.
     """
     path = Path(path)
     if not tasks:
@@ -197,9 +210,15 @@ def write_tasks(path: str | os.PathLike[str], tasks: Sequence[EnvTask]) -> None:
         )
     rows = [row_of_task(number, task) for number, task in enumerate(tasks)]
     check_rows(rows, path, code_names={task.env for task in tasks})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path, binary=True) as file:
-        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), file)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path, binary=True) as file:
+            pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), file)
+    except OSError as error:
+        raise TaskError(
+            f"{path}: must be a file that can be written in a folder that can be made, got "
+            f"{error}. Choose another folder, or mend this one."
+        ) from error
 
 
 def read_tasks(path: str | os.PathLike[str], *, code_names: Collection[str] = ()) -> list[EnvTask]:
@@ -233,14 +252,13 @@ def read_tasks(path: str | os.PathLike[str], *, code_names: Collection[str] = ()
 
 
 def _listed_tasks(
-    spec: EnvSpec, split: str, num: int, seed: int, options: Mapping[str, Any]
+    spec: EnvSpec, split: str, num: int, seed: int, options: Mapping[str, Any], where: str
 ) -> list[EnvTask]:
     tasks = draw_tasks(spec.name, split, num, seed, options) if num else []
     if len(tasks) < num:
         raise TaskError(
-            f"generate_tasks, field 'num_{split}': must be <= {len(tasks)}, the number of {split} "
-            f"tasks of environment {spec.name!r} with options {dict(options)!r}, got {num}. "
-            f"Ask for fewer."
+            f"{where}: must be <= {len(tasks)}, the number of {split} tasks of environment "
+            f"{spec.name!r} with options {dict(options)!r}, got {num}. Ask for fewer."
         )
     return tasks
 

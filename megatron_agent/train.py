@@ -104,7 +104,12 @@ def make_missing_tasks(config: DictConfig, settings: AgentSettings) -> None:
 
     env = settings.env
     tasks = generate_tasks(
-        env.env_name, env.tasks.num_train, env.tasks.num_eval, env.tasks.seed, env.options
+        env.env_name,
+        env.tasks.num_train,
+        env.tasks.num_eval,
+        env.tasks.seed,
+        env.options,
+        names={name: f"env.tasks.{name}" for name in ("num_train", "num_eval", "seed")},
     )
     for split, path in missing.items():
         chosen = [task for task in tasks if task.split == split]

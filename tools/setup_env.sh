@@ -11,7 +11,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 VENV=.venv
-STAMP=$VENV/.setup-stamp   # lines: place, profile, extras, digest; or "incomplete" while we are at work
+STAMP=$VENV/.setup-stamp   # lines: place, profile, extras, digest; the place is "incomplete" while we are at work
 
 # uv's own list of authorities does not know those that a company or a campus adds to the system's.
 if [ -e /etc/ssl/certs/ca-certificates.crt ] || [ -e /etc/pki/tls/certs/ca-bundle.crt ]; then
@@ -78,6 +78,50 @@ read_stamp() {
     } <"$STAMP" || true
 }
 
+# The extras of setup.py that are no profiles. Read as text: there may be no Python yet.
+known_extras() {
+    inside=
+    while IFS= read -r line; do
+        case $inside$line in
+        *extras_require=\{*) inside=1 ;;
+        '1    },'*) return ;;
+        '1        "cpu":'* | '1        "gpu":'*) ;;
+        '1        "'*'":'*)
+            line=${line#*\"}
+            printf '%s ' "${line%%\"*}"
+            ;;
+        esac
+    done <setup.py
+}
+
+# Ends unless $extras names extras alone: a lock file of that name may be a profile's or uv's, and pip
+# takes an unknown extra for none.
+check_extras() {
+    [ "$extras" != none ] || return 0
+    known=$(known_extras)
+    checked=
+    for extra in $(echo "$extras" | tr ',' ' '); do
+        checked=$extra
+        case " $known" in
+        *" $extra "*) continue ;;
+        esac
+        hint=
+        case $extra in
+        cpu | gpu) hint=" For a profile use: make setup PROFILE=$extra" ;;
+        esac
+        fail "EXTRAS must be none or names of ${known% }, joined by commas, got '$extra'." \
+            "Correct it, or use: make setup EXTRAS=none.$hint"
+    done
+    [ -n "$checked" ] || fail "EXTRAS must name an extra, got '$extras'. Use: make setup EXTRAS=none"
+}
+
+# Says that we are at work, and on what: after an interruption the next call takes that up.
+mark_incomplete() {
+    mkdir -p $VENV
+    [ -e $VENV/pyvenv.cfg ] || : >$VENV/pyvenv.cfg   # or uv would refuse to clear the folder
+    printf '%s\n' incomplete "$profile" "$extras" >"$STAMP"
+}
+
 # Sets $extra_locks to the lock files of those $extras that have one, $loose_extras to the others, for
 # which setup.py names bounds.
 sort_extras() {
@@ -101,10 +145,12 @@ install() {
     cpu | gpu) ;;
     *) fail "PROFILE must be cpu or gpu, got '$profile'. Use: make setup PROFILE=cpu" ;;
     esac
+    check_extras
     sort_extras
     # shellcheck disable=SC2086 # a list of files without blanks
     digest=$(cat "$lock" $extra_locks setup.py | sha256sum | cut -d' ' -f1)
 
+    [ -r "$STAMP" ] || mark_incomplete
     find_python312
     find_uv
     if is_python312 $VENV/bin/python && [ "$stamp_place" = "$PWD" ]; then
@@ -118,10 +164,11 @@ install() {
         fi
     else
         # Moved, half made, made by something else, or its Python is gone.
+        mark_incomplete
         say "creating $VENV with Python ${python312:-3.12, fetched by uv}"
         "$uv" venv --quiet --clear --python "${python312:-3.12}" $VENV
     fi
-    echo incomplete >"$STAMP"
+    mark_incomplete
     say "installing $lock (several GB, downloaded once)"
     # Byte-compiled here, once, or every process of the first run would compile on its own.
     "$uv" pip sync --quiet --python $VENV/bin/python --require-hashes --compile-bytecode "$lock"

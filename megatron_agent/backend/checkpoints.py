@@ -105,19 +105,23 @@ class CheckpointKeeper:
                     "Start afresh in another folder (run.name=...), or remove the checkpoints.",
                 )
             return None
-        chosen = own
+        chosen, named = own, None
         if resume_mode == "resume_path":
             key, name = "trainer.resume_from_path", Path(resume_from_path or "").name
             if not name.removeprefix(PREFIX).isdigit() or not name.startswith(PREFIX):
                 rule = f"must be a folder {PREFIX}<k> when trainer.resume_mode=resume_path"
                 raise ConfigError(key, rule, resume_from_path, "Name one, or use resume_mode=auto.")
-            path = Path(str(resume_from_path)).absolute()
-            if own is None or path.parent == self.root:
-                chosen = path
+            named = Path(str(resume_from_path)).absolute()
+            if own is None or named.parent == self.root:
+                chosen = named
             else:
-                logger.warning("Going on from %s, not from %s again.", own, path)
-        if chosen is not None:
+                logger.warning("Going on from %s, not from %s again.", own, named)
+        if chosen is not None and chosen == named:
             self.check_loadable(chosen)
+        elif chosen is not None and (damage := damage_of(chosen)) is not None:
+            rule = f"must hold {chosen.name}/{damage.name} with {damage.num_bytes} bytes"
+            remedy = self._way_past_damage("the same command again", named)
+            raise ConfigError("trainer.default_local_dir", rule, damage.found, remedy)
         self.discard_partial()
         return chosen
 
@@ -208,7 +212,10 @@ class CheckpointKeeper:
         """
         folder = Path(path)
         mark = folder / COMPLETE
-        key, remedy = "trainer.resume_from_path", "Choose another checkpoint of this run."
+        key, is_own = "trainer.resume_from_path", folder.parent == self.root
+        remedy = "Choose another checkpoint of that run."
+        if is_own:
+            remedy = "Use trainer.resume_mode=auto, which takes the newest complete one."
         if not mark.is_file():
             raise ConfigError(key, f"must be a folder with a {COMPLETE} file", str(folder), remedy)
         sizes = sizes_in_mark(folder)
@@ -216,7 +223,7 @@ class CheckpointKeeper:
             rule = f"must hold a {COMPLETE} file that can be read"
             raise ConfigError(key, rule, str(folder), remedy)
         step, newest = folder.name.removeprefix(PREFIX), self.latest_complete()
-        if folder.parent == self.root and newest is not None and newest.name != folder.name:
+        if is_own and newest is not None and newest.name != folder.name:
             raise ConfigError(
                 key,
                 f"must be the newest checkpoint of its run ({newest.name})",
@@ -224,12 +231,55 @@ class CheckpointKeeper:
                 f"Going back to step {step} would leave two histories in one folder: start a run "
                 "in another folder from it, or remove the later checkpoints.",
             )
-        for name, num_bytes in sizes.items():
-            file = folder / name
-            found = file.stat().st_size if file.is_file() else None
-            if found != num_bytes:
-                rule = f"must hold {name} with {num_bytes} bytes"
-                raise ConfigError(key, rule, f"{folder} ({found} bytes)", remedy)
+        if (damage := damage_of(folder)) is not None:
+            if is_own:
+                remedy = self._way_past_damage("with trainer.resume_mode=auto", None)
+            rule = f"must hold {damage.name} with {damage.num_bytes} bytes"
+            raise ConfigError(key, rule, damage.found, remedy)
+
+    def _way_past_damage(self, how: str, start: Path | None) -> str:
+        """The remedy for a damaged newest checkpoint of this run, which would otherwise be chosen
+        again.
+
+        Args:
+            how: how to start once the damaged ones are gone.
+            start: checkpoint of another run that this one began from.
+        """
+        damaged = []
+        for step in reversed(self.complete_steps()):
+            if damage_of(self.folder(step)) is None:
+                start = self.folder(step)
+                break
+            damaged.append(self.folder(step).name)
+        then = "no earlier one is left, so the run begins anew"
+        if start is not None:
+            then = f"it goes on from {start.name if start.parent == self.root else start}"
+        names, them = " and ".join(damaged), "it" if len(damaged) == 1 else "them"
+        return f"Remove {names}, or move {them} out of {self.root}, and start {how}: {then}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Damage:
+    """A file of a checkpoint that has not the size that the mark says."""
+
+    name: str
+    num_bytes: int
+    found: str
+    """The checkpoint's folder and the size that the file has there."""
+
+
+def damage_of(folder: Path) -> Damage | None:
+    """The first file that changed in size since the checkpoint was written; None for a whole one.
+
+    Example:
+        >>> damage_of(Path("runs/none/checkpoints/global_step_7"))
+    """
+    for name, num_bytes in (sizes_in_mark(folder) or {}).items():
+        file = folder / name
+        found = file.stat().st_size if file.is_file() else None
+        if found != num_bytes:
+            return Damage(name=name, num_bytes=num_bytes, found=f"{folder} ({found} bytes)")
+    return None
 
 
 def sizes_in_mark(folder: Path) -> dict[str, int] | None:

@@ -104,10 +104,18 @@ def test_tasks_writes_both_splits(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--env", "frozenlak"], "frozenlake"),
+        (["--env", "frozenlak"], "--env: no environment is named 'frozenlak'. Did you mean"),
+        (["--env", "taxi", "--num-train", "0"], "--num-train must be >= 1, got 0. Use 1 or more."),
+        (["--env", "taxi", "--num-eval", "0"], "--num-eval must be >= 1, got 0. Use 1 or more."),
+        (["--env", "taxi", "--num-eval", "-3"], "--num-eval must be >= 1, got -3."),
+        (["--env", "taxi", "--seed", "-1"], "--seed must be >= 0, got -1. Use 0 or more."),
+        (
+            ["--env", "frozenlake", "--num-train", "2", "--option", "p=1.0"],
+            "--num-eval: environment 'frozenlake' with options {'p': 1.0} has too few",
+        ),
         (["--env", "frozenlake", "--option", "size"], "--option must be NAME=VALUE, got 'size'"),
         (["--env", "frozenlake", "--option", "size=["], "--option must have a value in YAML"),
-        (["--env", "frozenlake", "--option", "size=99"], "size"),
+        (["--env", "frozenlake", "--option", "size=99"], "--option: option 'size'"),
     ],
 )
 def test_a_mistake_in_tasks_is_explained(
@@ -115,6 +123,19 @@ def test_a_mistake_in_tasks_is_explained(
 ) -> None:
     assert cli.main(["tasks", "--out", str(tmp_path), *arguments]) == 2
     assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_tasks_cannot_be_written_below_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    sizes = ["--num-train", "1", "--num-eval", "1"]
+    out = str(tmp_path / "file")
+    assert cli.main(["tasks", "--env", "frozenlake", "--out", out, *sizes]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"megatron-agent: {out}/train.parquet: must be a file that can be")
+    assert error.count("\n") == 1
 
 
 def test_env_list_names_environments_and_options(capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,6 +71,45 @@ def test_a_process_may_ask_for_its_own_folder_again(tmp_path: Path) -> None:
     hold_run(tmp_path / "run")
 
 
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "run"
+    file.write_text("mine")
+    for run_dir in (file, file / "below"):
+        with pytest.raises(ConfigError) as raised:
+            hold_run(run_dir)
+        assert str(raised.value).startswith(
+            "run.dir must be a folder that can be made and written to ("
+        )
+        assert str(raised.value).endswith(
+            f"got '{run_dir}'. Choose another one with run.dir=... , or mend this one."
+        )
+    assert file.read_text() == "mine"
+
+
+def test_a_folder_in_the_place_of_the_lock_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / LOCK_FILE).mkdir()
+    with pytest.raises(ConfigError, match=rf"^run\.dir must .*Is a directory: .*{LOCK_FILE}\)"):
+        hold_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "function", "number"),
+    [(Path, "mkdir", errno.EACCES), (os, "open", errno.EROFS), (os, "pwrite", errno.ENOSPC)],
+)
+def test_a_place_that_cannot_be_written_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: object, function: str, number: int
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(place, function, fail)
+    with pytest.raises(ConfigError) as raised:
+        hold_run(tmp_path)
+    monkeypatch.undo()
+    assert f"written to ({os.strerror(number)}), got" in str(raised.value)
+    hold_run(tmp_path)  # what failed holds nothing
+
+
 def test_a_file_system_without_locks_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

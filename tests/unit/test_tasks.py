@@ -133,10 +133,39 @@ def test_a_failed_write_leaves_the_old_file_and_no_rubbish(
         raise OSError("no space left")
 
     monkeypatch.setattr(pq, "write_table", full_disk)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(TaskError, match=r"tasks\.parquet: must be a file .* got no space left"):
         write_tasks(path, generate_tasks("frozenlake", 2, 0))
     assert read_tasks(path) == tasks
     assert [entry.name for entry in tmp_path.iterdir()] == ["tasks.parquet"]
+
+
+def test_a_place_that_cannot_be_written_to_is_refused(tmp_path: Path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    tasks = generate_tasks("frozenlake", 1, 0)
+    for path in (tmp_path / "file" / "tasks.parquet", tmp_path / "folder"):
+        with pytest.raises(TaskError) as caught:
+            write_tasks(path, tasks)
+        assert str(caught.value).startswith(f"{path}: must be a file that can be written in a")
+        assert str(caught.value).endswith("Choose another folder, or mend this one.")
+    assert (tmp_path / "file").read_text() == "mine"
+    assert sorted(entry.name for entry in tmp_path.rglob("*")) == ["file", "folder"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_train": -1}, r"^--num-train: must be an integer >= 0"),
+        ({"env": "frozenlak"}, r"^generate_tasks, field 'env': no environment"),
+        ({"options": {"p": 1.0}}, r"^generate_tasks, field 'num_eval': environment 'frozenlake'"),
+    ],
+)
+def test_a_caller_may_say_what_its_user_calls_the_arguments(
+    arguments: dict[str, Any], message: str
+):
+    full = {"env": "frozenlake", "num_train": 2, "num_eval": 2} | arguments
+    with pytest.raises(TaskError, match=message):
+        generate_tasks(**full, names={"num_train": "--num-train"})
 
 
 def test_tasks_are_plain_data():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -209,7 +210,7 @@ def test_a_checkpoint_without_the_mark_is_refused(keeper):
         keeper.check_loadable(folder)
     assert str(raised.value) == (
         f"trainer.resume_from_path must be a folder with a COMPLETE file, got '{folder}'. "
-        "Choose another checkpoint of this run."
+        "Use trainer.resume_mode=auto, which takes the newest complete one."
     )
 
 
@@ -225,8 +226,74 @@ def test_a_file_of_another_size_is_refused_by_name(keeper):
         keeper.check_loadable(str(keeper.folder(1)))
     assert str(raised.value) == (
         "trainer.resume_from_path must hold actor/dist_ckpt/__0_0.distcp with 7 bytes, "
-        f"got '{keeper.folder(1)} (3 bytes)'. Choose another checkpoint of this run."
+        f"got '{keeper.folder(1)} (3 bytes)'. Remove global_step_1, or move it out of "
+        f"{keeper.root}, and start with trainer.resume_mode=auto: no earlier one is left, so the "
+        "run begins anew."
     )
+
+
+def refusal(keeper: CheckpointKeeper, mode: str = "auto", path: Path | None = None) -> str:
+    before = sorted(keeper.root.rglob("*"))
+    with pytest.raises(ConfigError) as raised:
+        keeper.choose(mode, None if path is None else str(path))
+    assert sorted(keeper.root.rglob("*")) == before
+    return str(raised.value)
+
+
+def test_a_damaged_newest_checkpoint_names_the_way_on_and_that_way_works(keeper):
+    write_complete(keeper, 1, 2, 3)
+    (keeper.folder(3) / "data.pt").write_bytes(b"ord")
+    assert refusal(keeper) == (
+        "trainer.default_local_dir must hold global_step_3/data.pt with 5 bytes, got "
+        f"'{keeper.folder(3)} (3 bytes)'. Remove global_step_3, or move it out of {keeper.root}, "
+        "and start the same command again: it goes on from global_step_2."
+    )
+    shutil.rmtree(keeper.folder(3))
+    assert keeper.choose("auto", None) == keeper.folder(2)
+
+
+def test_of_several_damaged_checkpoints_all_are_named(keeper, tmp_path):
+    write_complete(keeper, 1, 2, 3)
+    for step in (2, 3):
+        (keeper.folder(step) / "data.pt").unlink()
+    text = refusal(keeper)
+    assert "Remove global_step_3 and global_step_2, or move them out of" in text
+    assert text.endswith("start the same command again: it goes on from global_step_1.")
+    for step in (2, 3):
+        keeper.folder(step).rename(tmp_path / f"global_step_{step}")
+    assert keeper.choose("auto", None) == keeper.folder(1)
+
+
+def test_where_only_a_damaged_checkpoint_is_left_the_run_begins_anew(keeper):
+    write_complete(keeper, 1)
+    (keeper.folder(1) / "data.pt").unlink()
+    assert refusal(keeper).endswith("again: no earlier one is left, so the run begins anew.")
+    shutil.rmtree(keeper.folder(1))
+    assert keeper.choose("auto", None) is None
+
+
+def test_a_damaged_checkpoint_of_a_run_that_began_from_another(keeper, tmp_path):
+    other = CheckpointKeeper(root=tmp_path / "other")
+    write_complete(other, 9)
+    write_complete(keeper, 10)
+    (keeper.folder(10) / "data.pt").unlink()
+    text = refusal(keeper, "resume_path", other.folder(9))
+    assert text.startswith("trainer.default_local_dir must hold global_step_10/data.pt")
+    assert text.endswith(f"start the same command again: it goes on from {other.folder(9)}.")
+    shutil.rmtree(keeper.folder(10))
+    assert keeper.choose("resume_path", str(other.folder(9))) == other.folder(9)
+    (other.folder(9) / "data.pt").unlink()
+    text = refusal(keeper, "resume_path", other.folder(9))
+    assert text.startswith("trainer.resume_from_path must hold data.pt with 5 bytes")
+    assert text.endswith("Choose another checkpoint of that run.")
+
+
+def test_a_damaged_checkpoint_of_this_run_that_was_named(keeper):
+    write_complete(keeper, 1, 2)
+    (keeper.folder(2) / "data.pt").unlink()
+    text = refusal(keeper, "resume_path", keeper.folder(2))
+    assert text.startswith("trainer.resume_from_path must hold data.pt with 5 bytes")
+    assert text.endswith("start with trainer.resume_mode=auto: it goes on from global_step_1.")
 
 
 def test_a_file_that_is_gone_is_refused_by_name(keeper):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,18 @@ from omegaconf import OmegaConf
 
 from megatron_agent.backend.checkpoints import CheckpointKeeper
 from megatron_agent.backend.stop import EXIT_REQUEUE, STOP_SIGNALS, StopSwitch
-from megatron_agent.ledger import LedgerError
+from megatron_agent.errors import ConfigError
+from megatron_agent.ledger import (
+    Admitted,
+    Attempt,
+    Checkpoint,
+    GroupOutcome,
+    Ledger,
+    LedgerError,
+    Trained,
+    check_ledger,
+    read_ledger,
+)
 from megatron_agent.run_folder import write_json
 
 pytestmark = pytest.mark.unit
@@ -53,7 +65,7 @@ def begin_attempts(run_dir: Path, number: int) -> None:
 
 def write_checkpoint(run_dir: Path, step: int) -> Path:
     keeper = CheckpointKeeper(root=run_dir / "checkpoints")
-    keeper.folder(step).mkdir(parents=True)
+    keeper.folder(step).mkdir(parents=True, exist_ok=True)
     keeper.mark_complete(step)
     return keeper.folder(step)
 
@@ -83,6 +95,36 @@ def test_a_later_attempt_goes_on_from_a_checkpoint_only_with_its_ledger(launch, 
     begin_attempts(tmp_path, 2)
     with pytest.raises(LedgerError, match="must tell how the run came to step 3, got none"):
         launch.run(config_of(tmp_path), tmp_path)
+
+
+def test_without_its_damaged_checkpoint_a_run_goes_on_from_the_one_before(launch, tmp_path):
+    ledger = Ledger(tmp_path)
+    ledger.append(Attempt(attempt=1, resumed_step=0, mode="sync", tasks_per_epoch=9))
+    for step in (1, 2):
+        group = f"g{step}"
+        outcome = GroupOutcome(
+            group=group, task_id=f"t{step}", return_mean=1.0, num_success=1, num_failed=0
+        )
+        ledger.append(Admitted(step=step, groups={group: outcome.task_id}))
+        ledger.append(Trained(step=step, groups=(outcome,), removed=()))
+        ledger.append(Checkpoint(step=step))
+        folder = CheckpointKeeper(root=tmp_path / "checkpoints").folder(step)
+        folder.mkdir(parents=True)
+        (folder / "weights").write_bytes(b"1234")
+        write_checkpoint(tmp_path, step)
+    begin_attempts(tmp_path, 2)
+    (folder / "weights").write_bytes(b"12")
+    with pytest.raises(ConfigError, match=r"same command again: it goes on from global_step_1\.$"):
+        launch.run(config_of(tmp_path), tmp_path)
+    shutil.rmtree(folder)
+    assert launch.run(config_of(tmp_path), tmp_path) == 0
+    report = check_ledger(
+        [
+            *read_ledger(ledger.path),
+            Attempt(attempt=2, resumed_step=1, mode="sync", tasks_per_epoch=9),
+        ]
+    )
+    assert report.problems == ()
 
 
 def test_a_run_may_begin_from_a_checkpoint_of_another_run(launch, tmp_path):
