@@ -36,6 +36,10 @@ from megatron_agent.config.values import ConfigValues
 from megatron_agent.config.verl_tree import verl_config_dir
 from megatron_agent.errors import ConfigError
 
+DOES_NOT_APPLY = (HydraException, TypeError, ValueError)
+"""What Hydra raises for an override that does not fit: a null or a number in the place of one of
+verl's files (``algorithm=null``) escapes from it as a bare error."""
+
 
 def compose_config(
     overrides: Sequence[str] = (),
@@ -72,7 +76,7 @@ def compose_config(
     settings = [override for override in parsed if not is_group(override)]
     try:
         config = _compose(root, [*groups, *map(hydra_line, settings)])
-    except HydraException:
+    except DOES_NOT_APPLY:
         config = _compose_what_applies(root, groups, settings, collected)
     try:
         if amend is not None:
@@ -109,14 +113,14 @@ def _compose_what_applies(
     known = drop_unknown(settings, plain_tree, findings)
     try:
         return _compose(root, [*groups, *map(hydra_line, known)])
-    except HydraException:
+    except DOES_NOT_APPLY:
         # Rare: a key exists but the override does not fit. Find which one, a composition each.
         applied: list[str] = []
     for override in known:
         line = hydra_line(override)
         try:
             _compose(root, [*groups, *applied, line])
-        except HydraException as error:
+        except DOES_NOT_APPLY as error:
             reason = str(error).splitlines()[0].rstrip(".")
             remedy = "'megatron-agent show' prints the configuration without it."
             findings.problem(override.key_or_group, f"must apply ({reason})", line, remedy)

@@ -12,6 +12,7 @@ from megatron_agent.config.rules.algorithm import (
 )
 from megatron_agent.config.rules.batches import check_batches
 from megatron_agent.config.rules.combinations import check_combinations
+from megatron_agent.config.rules.cpu import check_cpu
 from megatron_agent.config.rules.environment import check_environment
 from megatron_agent.config.rules.images import check_images
 from megatron_agent.config.rules.layout import check_ranks
@@ -31,6 +32,7 @@ RULES = (
     check_group_filter,
     check_batches,
     check_ranks,
+    check_cpu,
     check_combinations,
     check_planning,
     check_model,

@@ -29,6 +29,10 @@ def check_batches(values: ConfigValues, findings: Findings) -> None:
         )
     if num_groups:
         _check_fetches_and_updates(values, num_groups, num_groups_per_step, findings)
+    num_evaluated = values.integer("data.val_batch_size")
+    if num_evaluated is not None and num_evaluated < 1:
+        rule = "must be >= 1, or null for all tasks at once"
+        findings.problem("data.val_batch_size", rule, num_evaluated, "Leave it at null.")
     num_epochs = values.integer(EPOCHS_KEY)
     if num_epochs is not None and num_epochs < 1:
         findings.problem(EPOCHS_KEY, "must be >= 1", num_epochs, "Use 1.")

@@ -37,8 +37,26 @@ NOT_NEGATIVE: tuple[str, ...] = (
     "actor_rollout_ref.actor.entropy_coeff",
     "actor_rollout_ref.actor.kl_loss_coef",
     "actor_rollout_ref.actor.optim.weight_decay",
+    "actor_rollout_ref.actor.optim.clip_grad",
+    "actor_rollout_ref.actor.clip_ratio",
+    "actor_rollout_ref.actor.clip_ratio_low",
+    "actor_rollout_ref.actor.clip_ratio_high",
     "trainer.stop_grace_s",
 )
+OPTIM_KEY = "actor_rollout_ref.actor.optim"
+LOGGERS: tuple[str, ...] = (
+    "console",
+    "tensorboard",
+    "wandb",
+    "mlflow",
+    "swanlab",
+    "vemlp_wandb",
+    "clearml",
+    "trackio",
+    "file",
+    "rl_insight",
+)
+"""What verl's ``Tracking`` knows (``supported_backend``)."""
 
 
 def check_trainer(values: ConfigValues, findings: Findings) -> None:
@@ -67,7 +85,34 @@ def check_trainer(values: ConfigValues, findings: Findings) -> None:
             rule = f"must be {required!r} ({reason})"
             findings.problem(key, rule, values.get(key), "Leave it at that.")
     for key, choices in CHOICES.items():
-        _check_choice(values, key, choices, findings)
+        _check_choice(key, values.get(key), choices, findings)
+    _check_loggers(values, findings)
+    _check_schedule(values, findings)
+
+
+def _check_schedule(values: ConfigValues, findings: Findings) -> None:
+    """What Megatron's schedule of the learning rate would assert in every rank, without a word."""
+    rate = values.number(f"{OPTIM_KEY}.lr")
+    if rate is None or rate < 0:  # reported elsewhere
+        return
+    for name in ("lr_warmup_init", "min_lr"):
+        other = values.number(f"{OPTIM_KEY}.{name}")
+        if other is not None and not 0 <= other <= rate:
+            rule = f"must be in [0, {OPTIM_KEY}.lr], here [0, {rate:g}]"
+            findings.problem(f"{OPTIM_KEY}.{name}", rule, other, "Lower it, or raise the rate.")
+    num_warmup = values.integer(f"{OPTIM_KEY}.lr_warmup_steps")
+    length_key = f"{OPTIM_KEY}.lr_decay_steps"
+    num_steps = values.integer(length_key)
+    if num_steps is None:
+        length_key = "trainer.total_training_steps"
+        num_steps = values.integer(length_key)
+    if num_warmup is not None and num_steps is not None and num_warmup >= max(num_steps, 1):
+        findings.problem(
+            f"{OPTIM_KEY}.lr_warmup_steps",
+            f"must be < {length_key}, which is {num_steps}",
+            num_warmup,
+            f"Warm up for fewer iterations, or set {OPTIM_KEY}.lr_decay_steps.",
+        )
 
 
 def _check_name(values: ConfigValues, findings: Findings) -> None:
@@ -82,10 +127,19 @@ def _check_name(values: ConfigValues, findings: Findings) -> None:
         )  # fmt: skip
 
 
-def _check_choice(
-    values: ConfigValues, key: str, choices: tuple[str, ...], findings: Findings
-) -> None:
-    choice = values.get(key)
+def _check_loggers(values: ConfigValues, findings: Findings) -> None:
+    loggers = values.get("trainer.logger")
+    if loggers is None:
+        return  # reported by check_tree
+    if not isinstance(loggers, list) or not loggers:
+        rule = "must be a list of one logger or more"
+        findings.problem("trainer.logger", rule, loggers, "Use [console].")
+        return
+    for logger in loggers:
+        _check_choice("trainer.logger", logger, LOGGERS, findings)
+
+
+def _check_choice(key: str, choice: object, choices: tuple[str, ...], findings: Findings) -> None:
     if choice in choices:
         return
     near = nearest_key(str(choice), choices)

@@ -116,7 +116,11 @@ def test_dynamic_context_parallelism_names_all_that_it_excludes(problems_of: Mes
     [
         (f"{MODEL}.lora.rank=8",),
         (f"{MODEL}.lora.rank=8", f"{MODEL}.use_fused_kernels=true"),
-        (f"{MEGATRON}.context_parallel_size=2",),
+        (
+            f"{MEGATRON}.context_parallel_size=2",
+            "trainer.device=cuda",
+            f"{ROLLOUT}.engine_kwargs.sglang.device=cuda",
+        ),
         (f"{ROLLOUT}.quantization=fp8",),
         (f"{TRANSFORMER}.recompute_granularity=selective",),
         (

@@ -52,6 +52,14 @@ def test_an_override_that_does_not_fit_carries_the_reason() -> None:
     )
 
 
+@pytest.mark.parametrize("line", ["algorithm=null", "data=3", "data=[1]", "algorithm=nothing"])
+def test_a_file_of_verls_cannot_be_replaced_by_a_value(line: str) -> None:
+    key = line.partition("=")[0]
+    messages = messages_of(line, "env.max_steps=3")
+    assert list(messages) == [key]
+    assert re.search(rf"^{key} must apply \(.+\), got '{re.escape(line)}'", messages[key])
+
+
 def test_an_interpolation_that_points_nowhere_is_named() -> None:
     with pytest.raises(ConfigError, match=r"must resolve \(.*no\.such.*Name an existing key"):
         compose_config(["data.seed=${no.such}"])

@@ -7,10 +7,15 @@ import re
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
-from megatron_agent.config import Findings
+from megatron_agent.config import Findings, compose_config
+from megatron_agent.config.rules.trainer import LOGGERS
+from megatron_agent.config.validation import check_config
+from megatron_agent.config.verl_tree import verl_root
 from megatron_agent.credit import registry
 from megatron_agent.tasks import generate_tasks, write_tasks
 
@@ -101,12 +106,32 @@ def test_the_default_configuration_is_fine(findings_of: Callable[..., Findings])
         (f"{ACTOR}.ppo_epochs=0", r"actor.ppo_epochs must be >= 1, got 0"),
         (f"{ACTOR}.loss_agg_mode=mean", r"loss_agg_mode must be one of token-mean, .*got 'mean'"),
         ("trainer.v1.trainer_mode=separate_async", r"sync_step times .*mini_batch_size \(8\) must"),
+        ("data.val_batch_size=0", r"val_batch_size must be >= 1, or null .* got 0. Leave it at nu"),
+        ("data.val_batch_size=-1", r"val_batch_size must be >= 1, or null .* got -1"),
         ("trainer.total_epochs=0", r"total_epochs times .*\(128\) must be >= .*\(100\), got 0"),
         # sampling
         (f"{ROLLOUT}.val_kwargs.n=0", r"val_kwargs.n must be >= 1, got 0. Use 1."),
         (f"{ROLLOUT}.val_kwargs.do_sample=false", r"do_sample must be true .* the temperature al"),
         (f"{ROLLOUT}.calculate_log_probs=false", r"max_rollout_probs_diff must be null without"),
         ("trainer.v1.trainer_mode=colocate_async", r"probs_diff must be null in mode colocate_as"),
+        (f"{ROLLOUT}.val_kwargs.temperature=-1", r"val_kwargs.temperature must be >= 0, got -1. U"),
+        (f"{ROLLOUT}.val_kwargs.top_p=2", r"val_kwargs.top_p must be in \(0, 1\], got 2. Use 1.0"),
+        (f"{ROLLOUT}.val_kwargs.top_p=0", r"val_kwargs.top_p must be in \(0, 1\], got 0"),
+        (f"{ROLLOUT}.val_kwargs.top_k=0", r"val_kwargs.top_k must be >= 1, or -1 .*got 0. Use -1."),
+        (f"{ROLLOUT}.top_p=0", r"rollout.top_p must be in \(0, 1\], got 0"),
+        (f"{ROLLOUT}.top_k=0", r"rollout.top_k must be >= 1, or -1 for all tokens, got 0"),
+        (f"{ROLLOUT}.gpu_memory_utilization=0", r"utilization must be in \(0, 1\], got 0. Use 0.6"),
+        (f"{ROLLOUT}.gpu_memory_utilization=5", r"utilization must be in \(0, 1\], got 5"),
+        (f"{ROLLOUT}.agent.num_workers=0", r"agent.num_workers must be >= 1, got 0. Use 1."),
+        # a machine without a GPU
+        (f"{ACTOR}.optim.lr_warmup_init=1", r"warmup_init must be in \[0, actor.*, got 1. Lower"),
+        (
+            f"{ACTOR}.optim.lr_warmup_steps=100000",
+            r"lr_warmup_steps must be < \S*lr_decay_steps, which is 100000, got 100000. Warm up",
+        ),
+        ("trainer.device=cuda", r"device must be cpu with cluster=cpu, .*got 'cuda'. Choose a clu"),
+        (f"{MEGATRON}.context_parallel_size=2", r"context_parallel_size must be 1 on a CPU.*got 2"),
+        ("ray_kwargs.ray_init.num_cpus=8", r"num_cpus must be >= 9 for 2 ranks, .* got 8. Leave"),
         # layout
         (f"{MEGATRON}.tensor_model_parallel_size=0", r"tensor_model_parallel_size must be >= 1"),
         (f"{MEGATRON}.tensor_model_parallel_size=3", r"the model's num_attention_heads"),
@@ -126,6 +151,12 @@ def test_the_default_configuration_is_fine(findings_of: Callable[..., Findings])
         ("trainer.max_ckpt_to_keep=0", r"trainer.max_ckpt_to_keep must be >= 1, or null"),
         ("trainer.poll_interval_s=0", r"trainer.poll_interval_s must be > 0, got 0"),
         (f"{ACTOR}.optim.lr=-1", r"actor.optim.lr must be >= 0, got -1. Drop the sign."),
+        (f"{ACTOR}.optim.clip_grad=-1", r"optim.clip_grad must be >= 0, got -1. Drop the sign."),
+        (f"{ACTOR}.clip_ratio=-1", r"actor.clip_ratio must be >= 0, got -1"),
+        (f"{ACTOR}.clip_ratio_high=-1", r"actor.clip_ratio_high must be >= 0, got -1"),
+        ("trainer.logger=[wandbb]", r"logger must be one of .*got 'wandbb'. Did you mean 'wandb'"),
+        ("trainer.logger=[]", r"trainer.logger must be a list of one logger or more, got \[\]"),
+        ("trainer.logger=console", r"trainer.logger must be a list .*got 'console'. Use \[console"),
         (f"{ROLLOUT}.temperature=0", r"rollout.temperature must be > 0"),
         (f"{ROLLOUT}.name=vllm", r"rollout.name must be 'sglang' .*got 'vllm'"),
         ("trainer.v1.trainer_mode=synk", r"trainer_mode must be one of .*Did you mean 'sync'"),
@@ -199,6 +230,46 @@ def test_devices_follow_the_parallel_sizes_on_a_cpu(findings_of: Callable[..., F
         f"{MEGATRON}.pipeline_model_parallel_size=2",
     )
     assert findings_of(*sizes, "cluster.data_parallel_size=2").problems == []
+
+
+@pytest.mark.parametrize("num_copies", [1, 32])
+def test_ray_has_logical_cpus_for_every_rank(
+    findings_of: Callable[..., Findings], monkeypatch: pytest.MonkeyPatch, num_copies: int
+) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=100 * 10**9))
+    size = f"cluster.data_parallel_size={num_copies}"
+    assert findings_of(size).problems == []
+    ray_init = compose_config([size]).ray_kwargs.ray_init
+    assert ray_init.num_gpus == 2 * num_copies
+    assert ray_init.num_cpus == 10 + 3 * 2 * num_copies
+
+
+def test_ranks_beyond_the_memory_of_a_cpu_machine_are_refused(
+    problems_of: Messages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=9 * 10**9))
+    message = r"n_gpus_per_node \(ranks on one machine\) must be at most 10: .* 9.0 GB .*, got 200"
+    assert_one(problems_of("cluster.data_parallel_size=100"), message)
+    assert problems_of("cluster.data_parallel_size=5") == []
+    elsewhere = "+ray_kwargs.ray_init.address=10.0.0.1:6379"
+    assert problems_of("cluster.data_parallel_size=100", elsewhere) == []
+
+
+def test_a_job_for_other_nodes_is_not_judged_by_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=10**9))
+    findings = Findings(runs_here=False)
+    check_config(compose_config(), findings)
+    assert "trainer.n_gpus_per_node" not in [problem.key for problem in findings.problems]
+    assert_one(findings.warnings, "On this machine: trainer.n_gpus_per_node .ranks")
+
+
+def test_the_loggers_are_those_of_verl() -> None:
+    source = (verl_root() / "utils" / "tracking.py").read_text(encoding="utf-8")
+    names = re.search(r"supported_backend = \[(.*?)\]", source, re.DOTALL)
+    assert names is not None
+    assert sorted(LOGGERS) == sorted(re.findall(r'"(\w+)"', names[1]))
 
 
 def test_an_uneven_pipeline_given_by_hand_is_left_to_megatron(problems_of: Messages) -> None:

@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from megatron_agent.config import Findings
+from megatron_agent.config import Findings, compose_config
+from megatron_agent.config.tree_check import NEVER_NULL
+from megatron_agent.config.validation import check_config
+from megatron_agent.config.values import ConfigValues
 
 pytestmark = pytest.mark.unit
 
@@ -22,6 +25,13 @@ pytestmark = pytest.mark.unit
         ("~env.memory", "env.memory must be given, got None. Set env.memory"),
         ("~algorithm.gigpo", "algorithm.gigpo must be given"),
         ("reward=3", "^reward must be a mapping, got 3"),
+        ("reward=null", "^reward must be a mapping, got None"),
+        ("~data.shuffle", "^data must have every key that verl reads of it, got 'no data.shuffle'"),
+        ("~trainer.save_freq", r"trainer.save_freq must be given, got None. .*default \(20\)."),
+        ("~trainer.poll_interval_s", r"trainer.poll_interval_s must be given, got None"),
+        ("data.seed=abc", "data.seed must be an integer, got 'abc'"),
+        ("data.val_batch_size=all", "data.val_batch_size must be an integer or null, got 'all'"),
+        ("trainer.total_training_steps=x", "training_steps must be an integer or null, got 'x'"),
         ("data.train_batch_size=eight", "data.train_batch_size must be an integer, got 'eight'"),
         ("trainer.balance_batch=7", "trainer.balance_batch must be true or false, got 7"),
         (
@@ -65,3 +75,40 @@ def test_what_verl_declares_is_accepted(
 ) -> None:
     findings = findings_of(override)
     assert (findings.problems, findings.warnings) == ([], [])
+
+
+def test_a_null_is_reported_once_where_it_says_nothing(
+    problems_of: Callable[..., list[str]],
+) -> None:
+    messages = problems_of(*(f"{key}=null" for key in NEVER_NULL))
+    for key, default in NEVER_NULL.items():
+        about_key = [found for found in messages if found.startswith(f"{key} ")]
+        message = f"{key} must be given, got None. Leave it at its default ({default})."
+        assert about_key == [message]
+
+
+def test_the_defaults_named_for_a_null_are_those_of_the_files() -> None:
+    values = ConfigValues.from_config(compose_config())
+    for key, default in NEVER_NULL.items():
+        if re.fullmatch(r"-?[\d.]+", default):
+            assert values.number(key) == float(default), key
+        elif default.startswith("["):
+            assert f"[{', '.join(values.get(key))}]" == default
+        elif not default.startswith("the "):
+            assert values.get(key) == values.get(default), key
+
+
+@pytest.mark.parametrize("section", ["data", "actor_rollout_ref.actor.optim"])
+def test_a_section_that_is_null_is_one_problem(
+    problems_of: Callable[..., list[str]], section: str
+) -> None:
+    found = [message for message in problems_of(f"{section}=null") if "must be given" in message]
+    assert [message.split()[0] for message in found] == [section]
+
+
+def test_a_section_that_lost_verls_defaults_is_named() -> None:
+    findings = Findings()
+    check_config(compose_config(["~data"], findings=findings), findings)
+    found = [str(problem) for problem in findings.problems if problem.key == "data"]
+    assert len(found) == 1
+    assert re.search(r"no data.tokenizer, .* and \d+ more'. Do not delete with '~'", found[0])

@@ -22,6 +22,11 @@ from megatron_agent.train import checked_config
 
 pytestmark = pytest.mark.unit
 
+ON_GPUS = (
+    "trainer.device=cuda",
+    "actor_rollout_ref.rollout.engine_kwargs.sglang.device=cuda",
+)
+
 
 @pytest.fixture
 def model(model_folder: Path) -> str:
@@ -298,9 +303,7 @@ def test_devices_are_asked_for_where_they_are_real(model) -> None:
     lines = [model, "trainer.n_gpus_per_node=4", "cluster.data_parallel_size=2"]
     on_cpu, _ = launch("frozenlake_cpu", lines, num_nodes=1, dry_run=True)
     assert "--gpus-per-node" not in on_cpu
-    on_gpus, _ = launch(
-        "frozenlake_cpu", [*lines, "trainer.device=cuda"], num_nodes=1, dry_run=True
-    )
+    on_gpus, _ = launch("frozenlake_cpu", [*lines, *ON_GPUS], num_nodes=1, dry_run=True)
     assert "#SBATCH --gpus-per-node=4\n" in on_gpus
     assert "MA_GPUS_NEEDED" not in on_cpu
     assert "export MA_GPUS_NEEDED=${MA_GPUS_NEEDED-4}\n" in on_gpus
@@ -309,7 +312,7 @@ def test_devices_are_asked_for_where_they_are_real(model) -> None:
     ):
         launch(
             "frozenlake_cpu",
-            [*lines, "trainer.device=cuda", "cluster.slurm.gpus_per_node=2"],
+            [*lines, *ON_GPUS, "cluster.slurm.gpus_per_node=2"],
             num_nodes=1,
             dry_run=True,
         )

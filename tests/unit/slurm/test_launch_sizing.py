@@ -57,7 +57,11 @@ def test_a_job_without_a_node_for_the_trainer_is_refused(model) -> None:
         script_of([model, *SEPARATE], 1)
 
 
-ON_GPUS = ("trainer.device=cuda", "trainer.n_gpus_per_node=2")
+ON_GPUS = (
+    "trainer.device=cuda",
+    "actor_rollout_ref.rollout.engine_kwargs.sglang.device=cuda",
+    "trainer.n_gpus_per_node=2",
+)
 
 
 @pytest.mark.parametrize(("of_servers", "needed"), [(1, 2), (4, 4)])
