@@ -123,12 +123,13 @@ def test_the_default_configuration_is_fine(findings_of: Callable[..., Findings])
         (f"{ROLLOUT}.gpu_memory_utilization=0", r"utilization must be in \(0, 1\], got 0. Use 0.6"),
         (f"{ROLLOUT}.gpu_memory_utilization=5", r"utilization must be in \(0, 1\], got 5"),
         (f"{ROLLOUT}.agent.num_workers=0", r"agent.num_workers must be >= 1, got 0. Use 1."),
-        # a machine without a GPU
+        # the schedule
         (f"{ACTOR}.optim.lr_warmup_init=1", r"warmup_init must be in \[0, actor.*, got 1. Lower"),
         (
             f"{ACTOR}.optim.lr_warmup_steps=100000",
-            r"lr_warmup_steps must be < \S*lr_decay_steps, which is 100000, got 100000. Warm up",
+            r"lr_warmup_steps must be < trainer.total_training_steps, which is 100, got 1000",
         ),
+        # a machine without a GPU
         ("trainer.device=cuda", r"device must be cpu with cluster=cpu, .*got 'cuda'. Choose a clu"),
         (f"{MEGATRON}.context_parallel_size=2", r"context_parallel_size must be 1 on a CPU.*got 2"),
         ("ray_kwargs.ray_init.num_cpus=8", r"num_cpus must be >= 9 for 2 ranks, .* got 8. Leave"),
