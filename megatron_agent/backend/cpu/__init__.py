@@ -15,6 +15,7 @@ adapters.py       LoRA on those layers
 engine.py         verl's Megatron engines for the device "cpu"
 sgl_kernel_standin.py sglang_hooks.py sglang_process.py
                   SGLang without its CUDA kernel library
+shared_memory.py  weights reach the servers on a busy machine, too
 """
 
 from __future__ import annotations

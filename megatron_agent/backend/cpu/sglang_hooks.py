@@ -1,6 +1,6 @@
 """SGLang on a machine without a GPU: what has to be different, and nothing more.
 
-Three things are replaced, each when SGLang imports the module concerned, so that processes without
+Four things are replaced, each when SGLang imports the module concerned, so that processes without
 SGLang pay nothing:
 
 * ``sgl_kernel``, the CUDA kernel library, by a stand-in (:mod:`sgl_kernel_standin`).
@@ -11,6 +11,8 @@ SGLang pay nothing:
 * the two functions that SGLang runs in child processes, by :mod:`sglang_process`, which sets these
   hooks in
   the child too (a spawned child imports SGLang before it would import verl).
+* torch's two functions that share memory by file name, by ones that wait longer
+  (:mod:`shared_memory`), for SGLang sends weights through them.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ def install() -> None:
     os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
     when_imported("sglang", before=sgl_kernel_standin.install)
     when_imported("sglang.srt.utils.patch_torch", _keep_torch_reductions)
+    when_imported("sglang.srt.utils.common", _wait_for_shared_memory)
     when_imported("sglang.srt.entrypoints.engine", _run_children_with_hooks)
     _installed = True
 
@@ -42,6 +45,12 @@ def _keep_torch_reductions(module: ModuleType) -> None:
 
 def _do_nothing() -> None:
     """CPU tensors travel through torch's own reductions."""
+
+
+def _wait_for_shared_memory(_: ModuleType) -> None:
+    from megatron_agent.backend.cpu import shared_memory
+
+    shared_memory.install()
 
 
 def _run_children_with_hooks(module: ModuleType) -> None:
