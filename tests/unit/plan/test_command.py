@@ -126,7 +126,7 @@ def with_changes(tree: Mapping[str, Any], changes: Mapping[str, Any]) -> ConfigV
         ),
         (
             {"data.max_prompt_length": None},
-            r"data.max_prompt_length must be an integer >= 1 to be planned, got None",
+            r"data.max_prompt_length must be given, got None",
         ),
         ({"trainer.nnodes": 2}, r"trainer.nnodes plus .* \(0\) must be <= cluster.hardware.num"),
     ],
