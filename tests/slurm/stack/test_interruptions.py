@@ -30,10 +30,9 @@ def test_a_stop_in_any_phase_of_a_step_costs_no_task(run, slurm) -> None:
     """One run of four attempts: stopped while it generates, updates, and writes a checkpoint."""
     run.submit(
         "trainer.total_training_steps=6",
-        # Each phase long enough to be met: one long response an episode, many passes over them.
-        "env.max_steps=1",
+        # Each phase long enough to be met: long responses, many passes over them.
         "data.max_response_length=256",
-        "actor_rollout_ref.actor.ppo_epochs=16",
+        "actor_rollout_ref.actor.ppo_epochs=8",
         "trainer.stop_grace_s=0",
         ONE_RANK,
     )
@@ -57,12 +56,12 @@ def test_a_stop_in_any_phase_of_a_step_costs_no_task(run, slurm) -> None:
 
 def test_five_interruptions_at_random_moments_change_no_task(run, slurm, tmp_path) -> None:
     """Three stops on request, a killed server and a killed rank, against a run without any."""
-    num_steps = 16
+    num_steps = 30
     steps = f"trainer.total_training_steps={num_steps}"
     moments = random.Random(0)
     run.submit(steps, "trainer.stop_grace_s=1")
     for number, kill in enumerate((None, KILL_SCHEDULER, None, KILL_RANK, None)):
-        run.wait_for(lambda number=number: len(run.steps()) >= 1 + 3 * number)
+        run.wait_for(lambda number=number: len(run.steps()) >= 1 + 5 * number)
         time.sleep(moments.uniform(0, 4))
         if kill is None:
             _ask_to_stop(slurm, run)
