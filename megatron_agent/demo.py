@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from megatron_agent.config.values import ConfigValues
 from megatron_agent.errors import ConfigError, MegatronAgentError
-from megatron_agent.run_folder import write_json
+from megatron_agent.run_folder import read_record, write_json
 from megatron_agent.run_lock import LOCK_FILE, hold_run
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,6 @@ def run_demo(options: argparse.Namespace) -> int:
     from megatron_agent.config import check_config, compose_config
     from megatron_agent.config.findings import Findings
     from megatron_agent.config.rules.layout import check_shape
-    from megatron_agent.config.values import ConfigValues
 
     started_s = time.time()
     overrides = [
@@ -142,14 +142,13 @@ def _is_run(folder: Path, name: str) -> bool:
 
     The name is that of the run's configuration: another run's folder may be called anything.
     """
-    record = folder / "run.json"
-    if not record.is_file():
-        return (folder / LOCK_FILE).is_file()
-    try:
-        attempts = json.loads(record.read_text(encoding="utf-8")).get("attempts", [])
-        return all(attempt["config"]["run"]["name"] == name for attempt in attempts)
-    except (OSError, ValueError, AttributeError, TypeError, KeyError):
+    if not any((folder / file).is_file() for file in ("run.json", LOCK_FILE)):
         return False
+    try:
+        attempts = read_record(folder)["attempts"]
+    except ConfigError:
+        return False
+    return all(ConfigValues(attempt["config"]).text("run.name") == name for attempt in attempts)
 
 
 def shape_to_come() -> dict[str, int]:
@@ -206,7 +205,7 @@ def summarise(run_dir: Path, *, train_started_s: float) -> dict[str, Any]:
         if key.endswith(SUCCESS_KEY) and "/std" not in key
     ]
     steps = [line for line in lines if "train/rows" in line]
-    run = json.loads((run_dir / "run.json").read_text())
+    run = read_record(run_dir)
     return {
         "success_before": evaluations[0],
         "success_after": evaluations[-1],

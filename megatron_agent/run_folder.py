@@ -15,7 +15,6 @@ Layout::
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ from omegaconf import DictConfig
 
 from megatron_agent.atomic_file import atomic_file
 from megatron_agent.config import Findings, as_plain
+from megatron_agent.config.rules.tasks import FILE_KEYS, generated_file
 from megatron_agent.config.values import ConfigValues
 from megatron_agent.errors import ConfigError
 from megatron_agent.ledger import Admitted, Ledger, LedgerError, read_ledger
@@ -113,16 +113,18 @@ def prepare_run(run_dir: Path, config: DictConfig, argv: Sequence[str]) -> RunFo
         1
     """
     hold_run(run_dir)
-    record = _read_record(run_dir)
+    record = read_record(run_dir)
     tree = as_plain(config)
     attempts = record["attempts"]
     if attempts:
         differences = _differences(run_dir, attempts[-1]["config"], tree)
-        if _has_begun(run_dir):
-            differences.raise_if_any()
-        elif differences.problems:
+        if differences.problems:
+            if _has_begun(run_dir):
+                differences.raise_if_any()
             # Nothing hangs on the earlier start but the task lists that it made.
-            shutil.rmtree(run_dir / "tasks", ignore_errors=True)
+            for key in FILE_KEYS:
+                if (path := generated_file(ConfigValues(tree), key)) is not None:
+                    path.unlink(missing_ok=True)
     attempts.append(_describe_attempt(len(attempts) + 1, tree, argv))
     write_json(run_dir / "run.json", record)
     return RunFolder(path=run_dir, attempt=len(attempts))
@@ -138,7 +140,7 @@ def current_attempt(run_dir: Path) -> int:
         >>> current_attempt(Path("runs/demo"))  # doctest: +SKIP
         1
     """
-    return len(_read_record(run_dir)["attempts"])
+    return len(read_record(run_dir)["attempts"])
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -162,7 +164,16 @@ def _describe_attempt(number: int, tree: Mapping[str, Any], argv: Sequence[str])
     }
 
 
-def _read_record(run_dir: Path) -> dict[str, Any]:
+def read_record(run_dir: Path) -> dict[str, Any]:
+    """What ``run.json`` holds; a record without attempts where there is none.
+
+    Raises:
+        ConfigError: it cannot be read, or is of another format.
+
+    Example:
+        >>> read_record(Path("runs/none"))
+        {'format': 1, 'name': 'none', 'attempts': []}
+    """
     path = run_dir / "run.json"
     if not path.exists():
         return {"format": FORMAT, "name": run_dir.name, "attempts": []}

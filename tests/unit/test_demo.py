@@ -12,17 +12,18 @@ import pytest
 from megatron_agent.demo import main, make_policy, remove_earlier_run
 from megatron_agent.errors import ConfigError
 from megatron_agent.policy import build
+from megatron_agent.run_folder import FORMAT
 from megatron_agent.run_lock import LOCK_FILE
 
 pytestmark = pytest.mark.unit
 
 
-def _attempt(name: str) -> dict[str, Any]:
-    return {"config": {"run": {"name": name}}}
+def _record(name: str) -> str:
+    return json.dumps({"format": FORMAT, "attempts": [{"config": {"run": {"name": name}}}]})
 
 
 def test_an_earlier_run_is_removed_and_the_folder_held(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text(json.dumps({"attempts": [_attempt("demo")]}))
+    (tmp_path / "run.json").write_text(_record("demo"))
     (tmp_path / "checkpoints" / "global_step_1").mkdir(parents=True)
     remove_earlier_run(tmp_path, "demo")
     assert [path.name for path in tmp_path.iterdir()] == [LOCK_FILE]
@@ -46,9 +47,9 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-@pytest.mark.parametrize("record", [{"attempts": [_attempt("alfworld_7b")]}, {}, []])
-def test_another_run_is_left_alone(tmp_path: Path, record: Any) -> None:
-    (tmp_path / "run.json").write_text(json.dumps(record) if record else "[")
+@pytest.mark.parametrize("record", [_record("alfworld_7b"), "{}", "[]", "["])
+def test_another_run_is_left_alone(tmp_path: Path, record: str) -> None:
+    (tmp_path / "run.json").write_text(record)
     with pytest.raises(ConfigError, match="earlier run named 'demo'"):
         remove_earlier_run(tmp_path, "demo")
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
@@ -63,7 +64,7 @@ def test_a_layout_that_does_not_fit_costs_neither_time_nor_the_run_before(
 ) -> None:  # fmt: skip
     run, policy = tmp_path / "run", tmp_path / "policy"
     run.mkdir()
-    (run / "run.json").write_text(json.dumps({"attempts": [_attempt("demo")]}))
+    (run / "run.json").write_text(_record("demo"))
     assert main([layout, f"--run-dir={run}", f"--policy={policy}"]) == 2
     assert f"{key}_parallel_size must divide" in capsys.readouterr().err
     assert not made

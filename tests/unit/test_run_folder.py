@@ -78,13 +78,19 @@ def test_another_run_in_the_same_folder_is_refused(
 
 
 def test_a_start_that_admitted_no_task_decides_nothing(tmp_path: Path, config: DictConfig) -> None:
+    was, config.run.dir = config.run.dir, str(tmp_path)
+    for key in ("train_files", "val_files"):
+        config.data[key] = config.data[key].replace(was, str(tmp_path))
     prepare_run(tmp_path, config, [])
     (tmp_path / "tasks").mkdir()
+    for name in ("train", "eval", "mine"):
+        (tmp_path / "tasks" / f"{name}.parquet").touch()
     ledger = Ledger(tmp_path)
     ledger.append(Attempt(attempt=1, mode="sync", resumed_step=0, tasks_per_epoch=2048))
     config.env.tasks.num_train = 100
     assert prepare_run(tmp_path, config, []).attempt == 2
-    assert not (tmp_path / "tasks").exists()  # made anew
+    # Generated lists are made anew; what else lies there is somebody's.
+    assert [path.name for path in (tmp_path / "tasks").iterdir()] == ["mine.parquet"]
 
     # What counts afterwards is the configuration of the start that did.
     ledger.append(Admitted(step=1, groups={"a": "task 0"}))
