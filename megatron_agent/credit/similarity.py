@@ -36,17 +36,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from megatron_agent.credit.options import DEFAULT_MAX_COMPARISONS
+from megatron_agent.credit.options import DEFAULT_MAX_COMPARISONS, SimilarityMeasure
 from megatron_agent.credit.text_leaders import Budget, leaders
 from megatron_agent.credit.text_tokens import numbers_and_ids, tokens
 from megatron_agent.errors import CreditError
-
-SimilarityMeasure = Literal["character", "token"]
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from megatron_agent.backend.cpu import shared_memory
 pytestmark = [pytest.mark.contract, pytest.mark.timeout(120)]
 
 SHARE_WHILE_THE_MANAGER_SLEEPS = """
-    import multiprocessing, os, signal, sys, threading, time
+    import sys, threading
     import psutil
     import torch
     from megatron_agent.backend.cpu import shared_memory

@@ -26,18 +26,20 @@ logger = logging.getLogger(__name__)
 TIMED_OUT = "Shared memory manager connection has timed out"
 NUM_TRIES = 30
 """At a second each."""
-METHODS = ("_share_filename_cpu_", "_new_shared_filename_cpu")
+
+_installed = False
 
 
 def install() -> None:
     """Let this process wait for its manager. Safe to call again."""
-    for name in METHODS:
-        method = getattr(torch.UntypedStorage, name)
-        if not hasattr(method, "__wrapped__") or method.__module__ != __name__:
-            patient = asking_again(method)
-            # The second one makes a storage, and has none yet.
-            is_maker = name == "_new_shared_filename_cpu"
-            setattr(torch.UntypedStorage, name, staticmethod(patient) if is_maker else patient)
+    global _installed
+    if _installed:
+        return
+    storage: Any = torch.UntypedStorage
+    storage._share_filename_cpu_ = asking_again(storage._share_filename_cpu_)
+    # This one makes a storage, and has none yet.
+    storage._new_shared_filename_cpu = staticmethod(asking_again(storage._new_shared_filename_cpu))
+    _installed = True
 
 
 def asking_again(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,14 +51,13 @@ def asking_again(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def patient(*args: Any, **kwargs: Any) -> Any:
-        for tries_left in reversed(range(NUM_TRIES)):
+        for _ in range(NUM_TRIES - 1):
             try:
                 return method(*args, **kwargs)
             except RuntimeError as error:
-                if TIMED_OUT not in str(error) or not tries_left:
+                if TIMED_OUT not in str(error):
                     raise
-                logger.warning("The machine is busy: torch_shm_manager has not answered yet.")
-        raise AssertionError("the last try returns or raises")
+            logger.warning("The machine is busy: torch_shm_manager has not answered yet.")
+        return method(*args, **kwargs)
 
-    patient.__module__ = __name__
     return patient

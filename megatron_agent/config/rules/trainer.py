@@ -31,19 +31,19 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     ),
     "trainer.resume_mode": ("auto", "disable", "resume_path"),
 }
+OPTIM_KEY = "actor_rollout_ref.actor.optim"
 FREQUENCIES: tuple[str, ...] = ("trainer.test_freq", "trainer.save_freq")
 NOT_NEGATIVE: tuple[str, ...] = (
-    "actor_rollout_ref.actor.optim.lr",
+    f"{OPTIM_KEY}.lr",
     "actor_rollout_ref.actor.entropy_coeff",
     "actor_rollout_ref.actor.kl_loss_coef",
-    "actor_rollout_ref.actor.optim.weight_decay",
-    "actor_rollout_ref.actor.optim.clip_grad",
+    f"{OPTIM_KEY}.weight_decay",
+    f"{OPTIM_KEY}.clip_grad",
     "actor_rollout_ref.actor.clip_ratio",
     "actor_rollout_ref.actor.clip_ratio_low",
     "actor_rollout_ref.actor.clip_ratio_high",
     "trainer.stop_grace_s",
 )
-OPTIM_KEY = "actor_rollout_ref.actor.optim"
 LOGGERS: tuple[str, ...] = (
     "console",
     "tensorboard",
