@@ -1,9 +1,9 @@
 """One rank of the conversion job: every layout to every other, and Megatron's own view of it.
 
 ``test_convert.py`` starts four of these. Importing Megatron takes far longer than a conversion, so
-all cases share the processes. First rank 0 converts alone; then all ranks load the results with
-verl's loader in real process groups, and save what they loaded with verl's saver; then rank 0
-converts that back.
+all cases share the processes. First two ranks convert, each its models; then all ranks load the
+results with verl's loader in real process groups, and save what they loaded with verl's saver; then
+the two ranks convert that back.
 
 Usage: python convert_job.py SPEC.json RANK
 """
@@ -38,17 +38,24 @@ def main(spec_path: str, rank: int) -> None:
     import verl.utils.model  # noqa: F401
 
     logger.warning("imports: %.1f s", time.monotonic() - started)
-    if rank == 0:
-        _convert(spec["first"], out / "first.json")
-    _wait_for(out / "first.json")
+    _convert_in_turn(spec, "first", rank)
     for number, case in enumerate(spec["ranks"]):
         if rank < case["num_ranks"]:
-            _record(out / f"{case['name']}.rank{rank}.json", _load_and_save, case, rank, number)
+            path = out / f"{case['name']}.rank{rank}.json"
+            _record(path, _load_and_save, case, rank, number)
     (out / f"ranks_done.{rank}").touch()
-    if rank == 0:
-        for other in range(spec["num_processes"]):
-            _wait_for(out / f"ranks_done.{other}")
-        _convert(spec["last"], out / "last.json")
+    for other in range(spec["num_processes"]):
+        _wait_for(out / f"ranks_done.{other}")
+    _convert_in_turn(spec, "last", rank)
+
+
+def _convert_in_turn(spec: dict[str, Any], part: str, rank: int) -> None:
+    """The conversions that this rank is to do, if any; then wait for those of the others."""
+    results = [Path(spec["out"]) / f"{part}.{worker}.json" for worker in range(len(spec[part]))]
+    if rank < len(results):
+        _convert(spec[part][rank], results[rank])
+    for path in results:
+        _wait_for(path)
 
 
 def _wait_for(path: Path) -> None:

@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,12 +20,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from megatron_agent.backend.cpu.prefork.protocol import PYTHON_VARIABLE
+
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 
 logger = logging.getLogger(__name__)
 
 JOB = Path(__file__).with_name("convert_job.py")
 NUM_PROCESSES = 4
+NUM_CONVERTING = 2
 JOB_TIMEOUT_S = 1700
 
 DENSE = [f"{family}-{tie}" for family in ("qwen2", "qwen3", "llama") for tie in ("untied", "tied")]
@@ -160,7 +162,9 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
+def results(
+    tmp_path_factory: pytest.TempPathFactory, standing_server: dict[str, str]
+) -> Iterator[Results]:
     folder = tmp_path_factory.mktemp("convert")
     for model in MODELS:
         make_model(model, folder / "models" / model)
@@ -168,7 +172,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
     _make_adapter(folder)
     spec = folder / "spec.json"
     spec.write_text(json.dumps(_spec(folder)))
-    processes = _start(spec, folder)
+    processes = _start(spec, folder, standing_server)
     try:
         _wait(processes, folder)
     finally:
@@ -179,7 +183,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
     converted = {
         name: result
         for part in ("first", "last")
-        for name, result in json.loads((folder / f"{part}.json").read_text()).items()
+        for path in folder.glob(f"{part}.*.json")
+        for name, result in json.loads(path.read_text()).items()
     }
     yield Results(folder, converted)
 
@@ -188,8 +193,13 @@ def _spec(folder: Path) -> dict[str, Any]:
     def case(name: str, source: Path, target: Path, to: str, **more: Any) -> dict[str, Any]:
         return {"name": name, "source": str(source), "target": str(target), "to": to, **more}
 
-    first, ranks, last = [], [], []
+    ranks: list[dict[str, Any]] = []
+    # All conversions of a model in one process and in this order: one makes the next one's source.
+    workers = {model: number % NUM_CONVERTING for number, model in enumerate(MODELS)}
+    firsts: list[list[dict[str, Any]]] = [[] for _ in range(NUM_CONVERTING)]
+    lasts: list[list[dict[str, Any]]] = [[] for _ in range(NUM_CONVERTING)]
     for model, layout in CELLS:
+        first, last = firsts[workers[model]], lasts[workers[model]]
         hf, here = folder / "models" / model, folder / model
         # Running both models is checked once for each; their weights are, for each cell.
         logits = {"logits": layout == "TP2xPP2"}
@@ -216,7 +226,8 @@ def _spec(folder: Path) -> dict[str, Any]:
         here = folder / model
         name = f"{model}-{source}-{target}"
         paths = here / source, here / f"{source}-{target}"
-        first.append(case(name, *paths, "megatron", layout=target, verdict=False))
+        firsts[workers[model]].append(case(name, *paths, "megatron", layout=target, verdict=False))
+    first = firsts[workers[SILENT]]
     silent, tp1 = folder / "models" / SILENT, folder / SILENT / "TP1"
     for name in SPOILED:
         target = folder / "spoiled" / name
@@ -243,9 +254,9 @@ def _spec(folder: Path) -> dict[str, Any]:
     return {
         "out": str(folder),
         "num_processes": NUM_PROCESSES,
-        "first": first,
+        "first": firsts,
         "ranks": ranks,
-        "last": last,
+        "last": lasts,
     }
 
 
@@ -274,9 +285,10 @@ def _make_adapter(folder: Path) -> None:
     adapted.merge_and_unload().save_pretrained(folder / "merged-by-peft")
 
 
-def _start(spec: Path, folder: Path) -> list[subprocess.Popen[bytes]]:
+def _start(spec: Path, folder: Path, server: dict[str, str]) -> list[subprocess.Popen[bytes]]:
     environment = {
         **os.environ,
+        **server,
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "VERL_PLATFORM": "cpu",
@@ -287,7 +299,7 @@ def _start(spec: Path, folder: Path) -> list[subprocess.Popen[bytes]]:
         with (folder / f"rank{rank}.log").open("wb") as log:
             processes.append(
                 subprocess.Popen(
-                    [sys.executable, str(JOB), str(spec), str(rank)],
+                    [server[PYTHON_VARIABLE], str(JOB), str(spec), str(rank)],
                     env=environment,
                     stdout=log,
                     stderr=log,
