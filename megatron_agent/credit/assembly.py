@@ -54,7 +54,12 @@ def assemble(
     return CreditResult(
         advantage_N=advantage_N,
         metrics={
-            **row_metrics(rows, layout, penalty_of_rows(rows, config, layout)),
+            **row_metrics(
+                rows,
+                layout,
+                penalty_of_rows(rows, config, layout),
+                normalize_by_length=config.normalize_by_length,
+            ),
             **(metrics or {}),
             **part_metrics(advantage_N, episode_N, step_N),
         },

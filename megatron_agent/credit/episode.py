@@ -20,9 +20,7 @@ def episode_score(rows: CreditRows, config: CreditConfig, layout: Layout) -> NDA
     penalty; a session as a whole counts with the score of its step 0, as in the reference
     implementation.
     """
-    score_N = rows.episode_return_N
-    if config.normalize_by_length:
-        score_N = score_N / layout.num_steps_N
+    score_N = layout.compared_return_N(rows, normalize_by_length=config.normalize_by_length)
     return score_N + penalty_in_scores(rows, config, layout)
 
 

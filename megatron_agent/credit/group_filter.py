@@ -25,13 +25,6 @@ class GroupSpread:
     """Group ids, sorted."""
     keep_P: NDArray[np.bool_]
     """Whether the scores of the group's sessions differ."""
-    keep_N: NDArray[np.bool_]
-    """The same per row, in the order of the rows."""
-
-    @property
-    def kept_share(self) -> float:
-        """Groups that are kept, over all groups."""
-        return float(np.mean(self.keep_P))
 
 
 def groups_with_spread(rows: CreditRows, *, normalize_by_length: bool = False) -> GroupSpread:
@@ -54,21 +47,15 @@ def groups_with_spread(rows: CreditRows, *, normalize_by_length: bool = False) -
         ...     ["hard_0_0", "hard_1_0", "fair_0_0", "fair_1_0"], step_reward_N=[0, 0, 0, 1],
         ...     episode_return_N=[0, 0, 0, 1], action_valid_N=[True] * 4)
         >>> spread = groups_with_spread(rows)
-        >>> spread.uid_P, spread.keep_P.tolist(), spread.keep_N.tolist()
-        (('fair', 'hard'), [True, False], [False, False, True, True])
+        >>> spread.uid_P, spread.keep_P.tolist()
+        (('fair', 'hard'), [True, False])
     """
     rows.validate()
-    order = rows.canonical_order_N
-    sorted_rows = rows.take(order)
+    sorted_rows = rows.take(rows.canonical_order_N)
     layout = Layout.of(sorted_rows)
     first_G = layout.first_row_G
-    score_G = sorted_rows.episode_return_N[first_G]
-    if normalize_by_length:
-        score_G = score_G / layout.num_steps_N[first_G]
-    statistics = group_statistics(score_G, layout.group_code_N[first_G], layout.num_groups)
-    keep_P = ~statistics.flat_K
-    keep_N = np.empty(rows.num_rows, dtype=bool)
-    keep_N[order] = keep_P[layout.group_code_N]
+    score_N = layout.compared_return_N(sorted_rows, normalize_by_length=normalize_by_length)
+    statistics = group_statistics(score_N[first_G], layout.group_code_N[first_G], layout.num_groups)
     # Codes follow first appearance, and sorted rows come group by group.
     uid_P = tuple(dict.fromkeys(sorted_rows.group_N.tolist()))
-    return GroupSpread(uid_P, keep_P, keep_N)
+    return GroupSpread(uid_P, ~statistics.flat_K)

@@ -37,3 +37,10 @@ class Layout:
     def num_steps_N(self) -> NDArray[np.int64]:
         """Length of each row's session, in steps."""
         return np.bincount(self.session_code_N)[self.session_code_N]
+
+    def compared_return_N(
+        self, rows: CreditRows, *, normalize_by_length: bool
+    ) -> NDArray[np.float64]:
+        """What episodes are compared by: their returns, or those divided by their steps."""
+        return_N = rows.episode_return_N
+        return return_N / self.num_steps_N if normalize_by_length else return_N

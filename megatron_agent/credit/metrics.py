@@ -17,22 +17,31 @@ from megatron_agent.credit.segments import GroupStatistics, group_statistics
 
 
 def row_metrics(
-    rows: CreditRows, layout: Layout, penalty_of_row_N: NDArray[np.float64]
+    rows: CreditRows,
+    layout: Layout,
+    penalty_of_row_N: NDArray[np.float64],
+    *,
+    normalize_by_length: bool,
 ) -> dict[str, float]:
     """What the batch looks like: its groups, sessions, returns and invalid actions.
 
     ``groups_without_spread/share`` counts groups of two or more sessions with equal returns,
     which carry no episode signal; lonely groups carry none either and are counted in
-    ``lonely_groups/share``.
+    ``lonely_groups/share``. ``penalised_rows/share`` and ``penalty_abs/mean_over_rows`` are of what
+    is charged, before any normalising: a group that gives 0 gives 0 to a penalty inside it, too.
 
     Args:
         rows: sorted rows.
         layout: of the rows.
         penalty_of_row_N: the penalty of each row, wherever it goes.
+        normalize_by_length: returns are compared divided by the number of steps.
     """
     num_groups = layout.num_groups
     return_G = rows.episode_return_N[layout.first_row_G]
-    sessions = group_statistics(return_G, layout.group_code_N[layout.first_row_G], num_groups)
+    compared_N = layout.compared_return_N(rows, normalize_by_length=normalize_by_length)
+    sessions = group_statistics(
+        compared_N[layout.first_row_G], layout.group_code_N[layout.first_row_G], num_groups
+    )
     metrics = {
         "credit/rows": float(rows.num_rows),
         "credit/groups": float(num_groups),

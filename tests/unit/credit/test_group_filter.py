@@ -7,7 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from megatron_agent.credit import CreditConfig, CreditRows, compute_credit, groups_with_spread
+from megatron_agent.credit import (
+    CreditConfig,
+    CreditRows,
+    GroupSpread,
+    compute_credit,
+    groups_with_spread,
+)
 from megatron_agent.errors import CreditError
 
 pytestmark = pytest.mark.unit
@@ -22,13 +28,15 @@ SESSIONS = {
 }
 
 
+def kept_rows(rows: CreditRows, spread: GroupSpread) -> np.ndarray:
+    kept = {uid for uid, keep in zip(spread.uid_P, spread.keep_P, strict=True) if keep}
+    return np.array([uid in kept for uid in rows.group_N])
+
+
 def test_groups_of_equal_returns_and_lonely_ones_are_left_out(make_rows: MakeRows) -> None:
-    rows = make_rows(SESSIONS)
-    spread = groups_with_spread(rows)
+    spread = groups_with_spread(make_rows(SESSIONS))
     assert spread.uid_P == ("fair", "lonely", "nearly", "won")
     assert spread.keep_P.tolist() == [True, False, False, False]
-    assert spread.keep_N.tolist() == [uid == "fair" for uid in rows.group_N]
-    assert spread.kept_share == 0.25
 
 
 def test_row_order_does_not_matter(make_rows: MakeRows) -> None:
@@ -36,7 +44,7 @@ def test_row_order_does_not_matter(make_rows: MakeRows) -> None:
     order = np.random.default_rng(0).permutation(rows.num_rows)
     spread, mixed = groups_with_spread(rows), groups_with_spread(rows.take(order))
     assert mixed.uid_P == spread.uid_P
-    np.testing.assert_array_equal(mixed.keep_N, spread.keep_N[order])
+    np.testing.assert_array_equal(mixed.keep_P, spread.keep_P)
 
 
 def test_where_returns_are_divided_by_length_the_quotients_decide(make_rows: MakeRows) -> None:
@@ -51,7 +59,8 @@ def test_where_returns_are_divided_by_length_the_quotients_decide(make_rows: Mak
     assert spread.keep_P.tolist() == [True, False]
     config = CreditConfig(gamma=1.0, normalize_by_length=True)
     credit = compute_credit("grpo", rows, config)
-    np.testing.assert_array_equal(credit.advantage_N != 0, spread.keep_N)
+    np.testing.assert_array_equal(credit.advantage_N != 0, kept_rows(rows, spread))
+    assert credit.metrics["credit/groups_without_spread/share"] == 0.5
 
 
 @pytest.mark.parametrize("mode", ["mean_norm", "mean_std_norm"])
@@ -60,10 +69,22 @@ def test_what_is_kept_gets_episode_credit_and_nothing_else_does(
 ) -> None:
     rows = make_rows(SESSIONS)
     credit = compute_credit("grpo", rows, CreditConfig(gamma=1.0, mode=mode))
-    np.testing.assert_array_equal(credit.advantage_N != 0, groups_with_spread(rows).keep_N)
+    np.testing.assert_array_equal(
+        credit.advantage_N != 0, kept_rows(rows, groups_with_spread(rows))
+    )
 
 
 def test_rows_that_are_not_valid_are_refused() -> None:
     rows = CreditRows.from_keys([], step_reward_N=[], episode_return_N=[], action_valid_N=[])
     with pytest.raises(CreditError, match="credit needs at least one row, got 0 rows"):
         groups_with_spread(rows)
+
+
+def test_the_metric_counts_quotients_where_returns_are_divided_by_length(
+    make_rows: MakeRows,
+) -> None:
+    rows = make_rows({"t": [(["s", "t"], [1, 1]), (["s"], [1])]})
+    for divided, share in ((False, 0.0), (True, 1.0)):
+        config = CreditConfig(gamma=1.0, normalize_by_length=divided)
+        metrics = compute_credit("grpo", rows, config).metrics
+        assert metrics["credit/groups_without_spread/share"] == share
