@@ -8,9 +8,12 @@ left out of the comparison, rather than failed, only if all of these hold:
 2. its difference is within the limit that float32 arithmetic sets for that group;
 3. all such rows of its task group, taken together, differ as wrong means and stds of these groups
    make them differ: by ``a + b * (x - mean)`` with one a and one b for each group, up to the
-   tolerance. A single row that is off stays a failure.
+   tolerance;
+4. the other rows say so: its leverage in that fit is at most `MAX_LEVERAGE`. The only row of its
+   value in a group, or one of two, is followed by a and b wherever it goes.
 
-Step returns are never excused.
+So a single row that is off by more than ten tolerances, beside what rounding does to all of them,
+stays a failure. Step returns are never excused.
 """
 
 from __future__ import annotations
@@ -25,6 +28,10 @@ from megatron_agent.credit.compute import compute_credit
 from megatron_agent.credit.reference_batches import ReferenceBatch
 from megatron_agent.credit.reference_rounding import GroupRounding, group_rounding
 from megatron_agent.credit.segments import codes_of, pair_codes
+
+MAX_LEVERAGE = 0.9
+"""How much of a difference of one row alone a fit may take for one of its group. What is left of
+such a difference is a tenth at least."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,17 +155,52 @@ def _like_rounding(
 ) -> NDArray[np.bool_]:
     """Rows of task groups whose differences wrong means and stds explain."""
     like_N = np.zeros_like(excused_N)
-    task_code_N = levels[0].rounding.code_N
-    ill_N = levels[0].rounding.ill_N | levels[1].rounding.ill_N
-    for task_code in np.unique(task_code_N[excused_N]):
-        rows = np.flatnonzero((task_code_N == task_code) & ill_N)
-        terms = []
-        for rounding in (level.rounding for level in levels):
-            code = np.where(rounding.ill_N, rounding.code_N, -1)[rows]
-            distance = rounding.distance_N[rows] / np.maximum(rounding.std_N[rows], 1e-30)
-            members = code == np.unique(code[code >= 0])[:, None]
-            terms += [members, members * distance]
-        matrix = np.concatenate(terms).T.astype(np.float64)
-        fit, *_ = np.linalg.lstsq(matrix, difference_N[rows])
-        like_N[rows] = np.abs(matrix @ fit - difference_N[rows]).max() <= tolerance
+    episode, step = (level.rounding for level in levels)
+    ill_N = episode.ill_N | step.ill_N
+    for task_code in np.unique(episode.code_N[excused_N]):
+        rows = np.flatnonzero((episode.code_N == task_code) & ill_N)
+        residual_M, leverage_M = _fit(difference_N[rows], episode, step, rows)
+        like_N[rows] = (np.abs(residual_M).max() <= tolerance) & (leverage_M <= MAX_LEVERAGE)
     return like_N
+
+
+def _fit(
+    difference_M: NDArray[np.float64],
+    episode: GroupRounding,
+    step: GroupRounding,
+    rows: NDArray[np.intp],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Least squares over the rows of one task group: what is left of each, and its leverage.
+
+    Leverage is the share of a change of one row's difference that its fitted value follows. Step
+    groups share no rows, so their a and b are taken out group by group, of the differences and of
+    the episode level's two columns; these are fitted to what is left. Linear in the rows.
+    """
+    slope_M, code_M = _slope(step, rows), np.unique(step.code_N[rows], return_inverse=True)[1]
+    grouped_M = step.ill_N[rows]
+    size_K, square_K = np.bincount(code_M), np.bincount(code_M, weights=np.square(slope_M))
+    square_K[square_K == 0] = 1.0
+
+    def without_step_groups(value_M: NDArray[np.float64]) -> NDArray[np.float64]:
+        mean_K = np.bincount(code_M, weights=value_M) / size_K
+        along_K = np.bincount(code_M, weights=slope_M * value_M) / square_K
+        return value_M - grouped_M * (mean_K[code_M] + slope_M * along_K[code_M])
+
+    residual_M = without_step_groups(difference_M)
+    leverage_M = grouped_M * (1 / size_K[code_M] + np.square(slope_M) / square_K[code_M])
+    if episode.ill_N[rows].any():
+        columns = [np.ones(len(rows)), _slope(episode, rows)]
+        columns = [column / max(1.0, float(np.linalg.norm(column))) for column in columns]
+        left_MC = np.stack([without_step_groups(column) for column in columns], axis=1)
+        basis_MC, size_C, _ = np.linalg.svd(left_MC, full_matrices=False)
+        basis_MC = basis_MC[:, size_C > 1e-9]  # the rest is what step groups explain already
+        residual_M = residual_M - basis_MC @ (basis_MC.T @ residual_M)
+        leverage_M = leverage_M + np.square(basis_MC).sum(axis=1)
+    return residual_M, leverage_M
+
+
+def _slope(rounding: GroupRounding, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+    """The rows' distances from their group's mean, in stds; 0 in a group without spread."""
+    flat_M = rounding.flat_N[rows]
+    slope_M = rounding.distance_N[rows] / np.where(flat_M, 1.0, rounding.std_N[rows])
+    return np.where(flat_M, 0.0, slope_M)

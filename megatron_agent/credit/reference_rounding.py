@@ -39,9 +39,11 @@ class GroupRounding:
     distance_N: NDArray[np.float64]
     """The row's value minus its group's mean."""
     low_N: NDArray[np.float64]
-    """Lowest value in the row's group; ``high_N`` is the highest, ``std_N`` their std."""
+    """Lowest value in the row's group; ``high_N`` is the highest, ``std_N`` their std, and
+    ``flat_N`` says that they are all equal, see `segments.SPREAD_TOLERANCE`."""
     high_N: NDArray[np.float64]
     std_N: NDArray[np.float64]
+    flat_N: NDArray[np.bool_]
     limit_N: NDArray[np.float64]
     """How far the reference's value may be off; 0 in groups that are not ill-conditioned."""
 
@@ -100,6 +102,7 @@ def group_rounding(
         low_N=statistics.low_K[code_N],
         high_N=statistics.high_K[code_N],
         std_N=std_K[code_N],
+        flat_N=statistics.flat_K[code_N],
         limit_N=np.where(ill_K[code_N], off_N / lowest_divisor_K[code_N], 0.0),
     )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ import pytest
 from megatron_agent import cli
 from megatron_agent.credit import compute_credit
 from megatron_agent.credit.reference_batches import read_reference_batches
+from megatron_agent.credit.reference_check import _fit
+from megatron_agent.credit.reference_rounding import group_rounding
 from megatron_agent.credit_check import CheckReport, check_file
 from megatron_agent.errors import ConfigError
 
@@ -303,3 +307,55 @@ def test_the_recorded_batches_of_the_reference_pass(reference_path: Path) -> Non
     }
     assert left_out == {37: list(range(17))}
     assert "batch 37, group 'g0', episode level: float32 cancellation" in reasons(report)[0]
+
+
+@pytest.mark.parametrize("last_rewards", [[9.9, 9.9001], [9.9, 9.9, 9.9001]])
+def test_a_row_that_no_other_row_speaks_for_is_not_left_out(
+    write: Write, recorded: Callable[..., Batch], last_rewards: list[float]
+) -> None:
+    """A mean and a std of their own explain anything of two rows, or of the only one of a value."""
+    wrong = shifted(
+        recorded(last_rewards, num_steps=1), "advantages", [len(last_rewards) - 1], 0.02
+    )
+    report = check_file(write(wrong, recorded([0.0, 1.0])), 1e-5)
+    assert (report.passed, report.num_left_out) == (False, 0)
+    assert "rows beyond the tolerance: 1" in report.text()
+
+
+def test_the_fit_is_that_of_dense_least_squares() -> None:
+    rng = np.random.default_rng(0)
+    num_rows = 40
+    code_N = rng.integers(0, 7, num_rows)
+    code_N[:7] = np.arange(7)
+    all_N = np.ones(num_rows, dtype=bool)
+    return_N = 9.9 + 1e-4 * rng.integers(0, 3, num_rows) * (code_N != 3)  # group 3 is flat
+    return_N[code_N == 5] *= rng.uniform(0, 1, int((code_N == 5).sum()))  # group 5 is not ill
+    step = group_rounding(return_N, code_N, all_N, 1e-6)
+    episode = group_rounding(return_N[::-1] + 0.0, np.zeros(num_rows, int), all_N, 1e-6)
+    episode = dataclasses.replace(episode, limit_N=np.ones(num_rows))  # as if it were ill
+    rows = np.arange(num_rows)
+    difference_N = rng.normal(size=num_rows)
+    residual_N, leverage_N = _fit(difference_N, episode, step, rows)
+
+    columns = [np.ones(num_rows), episode.distance_N]
+    for code in np.unique(code_N[step.ill_N]):
+        columns += [code_N == code, (code_N == code) * step.distance_N * (code != 3)]
+    matrix = np.stack(columns, axis=1) / np.linalg.norm(np.stack(columns, axis=1), axis=0).clip(
+        1e-30
+    )
+    hat = matrix @ np.linalg.pinv(matrix, rcond=1e-9)
+    np.testing.assert_allclose(residual_N, difference_N - hat @ difference_N, atol=1e-8)
+    np.testing.assert_allclose(leverage_N, np.diag(hat), atol=1e-8)
+
+
+def test_a_large_group_is_compared_in_no_time(write: Write, recorded: Callable[..., Batch]) -> None:
+    """A dense fit of 4,000 rows in 800 step groups would take minutes."""
+    rewards = [9.9, 9.9001] * 400
+    batch = recorded(rewards, num_steps=5, shared=False)
+    batch["rows"] = [
+        row | {"anchor": f"{number // 20} {row['step']}"}
+        for number, row in enumerate(batch["rows"])
+    ]
+    started = time.process_time()
+    check_file(write(shifted(batch, "advantages", range(4000), -2e-5)), 1e-5)
+    assert time.process_time() - started < 5
