@@ -20,19 +20,18 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from megatron_agent.anchors import anchor_digest
-from megatron_agent.credit.config import CreditConfig
+from megatron_agent.credit.config import CreditConfig, EpisodeStatistics, Mode
 from megatron_agent.credit.rows import CreditRows
 from megatron_agent.errors import AnchorError, CreditError
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_MODES = {"mean_norm": "mean_norm", "mean_std_norm": "mean_std_norm"}
-_EPISODE_STATISTICS = {"rows": "row", "trajectories": "trajectory"}
+_EPISODE_STATISTICS: dict[str, EpisodeStatistics] = {"rows": "row", "trajectories": "trajectory"}
 _BATCH_REMEDY = (
     "Give objects with gamma, step_advantage_w, mode, episode_stats, rows, step_returns, advantages"
 )
@@ -110,8 +109,10 @@ def _read_batch(path: Path, number: int, batch: Any) -> ReferenceBatch:
     config = CreditConfig(
         gamma=_number(batch, "gamma", place, high=1.0),
         step_advantage_w=_number(batch, "step_advantage_w", place),
-        mode=_choice(batch, "mode", place, _MODES),
-        episode_statistics=_choice(batch, "episode_stats", place, _EPISODE_STATISTICS),
+        mode=_choice(batch, "mode", place, get_args(Mode)),
+        episode_statistics=_EPISODE_STATISTICS[
+            _choice(batch, "episode_stats", place, tuple(_EPISODE_STATISTICS))
+        ],
         lonely_episode="raw_score",  # as the reference does
     )
     records = _field(batch, "rows", place)
@@ -180,12 +181,12 @@ def _text(record: dict[str, Any], name: str, place: str) -> str:
     return value
 
 
-def _choice(batch: dict[str, Any], name: str, place: str, choices: dict[str, Any]) -> Any:
+def _choice(batch: dict[str, Any], name: str, place: str, choices: Sequence[str]) -> Any:
     value = _field(batch, name, place)
     if not isinstance(value, str) or value not in choices:
         remedy = "Record the batch with one of these"
         _fail(f"{place}, {name}", f"must be one of {', '.join(choices)}", value, remedy)
-    return choices[value]
+    return value
 
 
 def _number(

@@ -44,7 +44,7 @@ def equal_anchors(rows: CreditRows, layout: Layout) -> StepGroups:
     assert rows.anchor_N is not None  # compute_credit has checked what the method needs
     anchor_code_N, _ = codes_of(rows.anchor_N)
     code_N, num_groups = pair_codes(layout.group_code_N, anchor_code_N)
-    return StepGroups(code_N, num_groups, _first_visits(code_N, layout))
+    return StepGroups(code_N, num_groups, _first_visits(code_N, num_groups, layout))
 
 
 def similar_texts(rows: CreditRows, options: SimilarityOptions, layout: Layout) -> StepGroups:
@@ -86,7 +86,7 @@ def similar_texts(rows: CreditRows, options: SimilarityOptions, layout: Layout) 
     return StepGroups(
         similar.code_N,
         similar.num_groups,
-        _first_visits(similar.code_N, layout),
+        _first_visits(similar.code_N, similar.num_groups, layout),
         grouping_s=similar.seconds,
         by_equality_share=by_equality_share,
     )
@@ -124,8 +124,7 @@ def step_advantage(
     return advantage_N, metrics
 
 
-def _first_visits(code_N: NDArray[np.int64], layout: Layout) -> NDArray[np.intp]:
+def _first_visits(code_N: NDArray[np.int64], num_groups: int, layout: Layout) -> NDArray[np.intp]:
     # Rows are sorted by session and step: the first row of a (session, group) is its first visit.
-    num_groups = int(code_N.max()) + 1
     _, first_M = np.unique(layout.session_code_N * num_groups + code_N, return_index=True)
     return first_M
