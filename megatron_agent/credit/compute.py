@@ -22,7 +22,7 @@ from megatron_agent.credit.penalty import check_penalty_mode
 from megatron_agent.credit.registry import credit_facts, credit_method
 from megatron_agent.credit.result import CreditResult
 from megatron_agent.credit.rows import CreditRows
-from megatron_agent.errors import CreditError
+from megatron_agent.errors import ConfigError, CreditError
 
 _REMEDIES = {
     "anchor": "Let the environment return an anchor and digest it with anchor_digest.",
@@ -47,7 +47,7 @@ def compute_credit(name: str, rows: CreditRows, config: CreditConfig) -> CreditR
 
     Raises:
         RegistryError: no method has this name.
-        ConfigError: the penalty goes to a level that the method has not.
+        ConfigError: as `check_options`.
         CreditError: the rows are not valid or lack a column that the method needs, or the method
             did not give one finite number per row.
 
@@ -80,9 +80,18 @@ def check_options(name: str, config: CreditConfig) -> None:
 
     Raises:
         RegistryError: no method has this name.
-        ConfigError: the penalty goes to a level that the method has not.
+        ConfigError: the weights leave the method nothing to compare, or the penalty goes to a
+            level that the method has not.
     """
-    check_penalty_mode(name, credit_facts(name).levels_with(config), config)
+    levels = credit_facts(name).levels_with(config)
+    if not levels and config.episode_advantage_w == 0:
+        raise ConfigError(
+            "algorithm.gigpo.episode_advantage_w",
+            f"must not be 0 with {name}, which weighs its episode level by it and has no other",
+            config.episode_advantage_w,
+            "Use 1.0.",
+        )
+    check_penalty_mode(name, levels, config)
 
 
 def _check_needs(name: str, needs: Sequence[str], rows: CreditRows) -> None:
@@ -100,18 +109,25 @@ def _check_result(name: str, result: CreditResult, rows: CreditRows, order: np.n
             f"credit method {name!r} must return a CreditResult, got {type(result).__name__}. "
             "Fix the method."
         )
-    for what, value_N in (("advantage", result.advantage_N), ("return", result.return_N)):
-        shape = np.shape(value_N)
-        if shape != (rows.num_rows,):
+    for part in ("advantage", "return", "episode_advantage", "step_advantage", "penalty"):
+        what, value_N = part.replace("_", " "), getattr(result, f"{part}_N")
+        is_array = isinstance(value_N, np.ndarray) and value_N.dtype.kind in "fiu"
+        if not is_array or value_N.shape != (rows.num_rows,):
+            found = f"shape {value_N.shape}" if is_array else type(value_N).__name__
             raise CreditError(
                 f"credit method {name!r} must give one {what} per row, shape ({rows.num_rows},), "
-                f"got shape {shape}. Fix the method."
+                f"got {found}. Fix the method."
             )
         bad = np.flatnonzero(~np.isfinite(value_N))
         if bad.size:
             place = rows.place(int(order[bad[0]]))
             raise _too_large(name, rows, f"{what} of {value_N[bad[0]]} at {place}")
     for metric, value in result.metrics.items():
+        if not isinstance(value, int | float | np.number):
+            raise CreditError(
+                f"credit method {name!r} must give a number as {metric}, got {value!r}. "
+                "Fix the method."
+            )
         if not np.isfinite(value):
             raise _too_large(name, rows, f"{metric} of {value}")
 

@@ -28,13 +28,22 @@ from megatron_agent.credit.config import CreditConfig
 from megatron_agent.credit.episode import episode_advantage
 from megatron_agent.credit.layout import Layout
 from megatron_agent.credit.penalty import penalty_in_step_returns
-from megatron_agent.credit.registry import register_credit
+from megatron_agent.credit.registry import Level, register_credit
 from megatron_agent.credit.result import CreditResult
 from megatron_agent.credit.rows import CreditRows
 from megatron_agent.credit.step_groups import equal_anchors, similar_texts, step_advantage
 
 
-@register_credit("gigpo", needs=("anchor",), levels=("episode", "step"))
+def _weighty_levels(config: CreditConfig) -> tuple[Level, ...]:
+    """A level of weight 0 is none: a penalty inside it would reach nobody."""
+    weights: tuple[tuple[Level, float], ...] = (
+        ("episode", config.episode_advantage_w),
+        ("step", config.step_advantage_w),
+    )
+    return tuple(level for level, weight in weights if weight > 0)
+
+
+@register_credit("gigpo", needs=("anchor",), levels=(), levels_of=_weighty_levels)
 def gigpo(rows: CreditRows, config: CreditConfig) -> CreditResult:
     """Episode-level plus step-level credit, see the head of this file.
 

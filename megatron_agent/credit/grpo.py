@@ -23,7 +23,12 @@ from megatron_agent.credit.result import CreditResult
 from megatron_agent.credit.rows import CreditRows
 
 
-@register_credit("grpo", needs=(), levels=("episode",))
+@register_credit(
+    "grpo",
+    needs=(),
+    levels=(),
+    levels_of=lambda config: ("episode",) if config.episode_advantage_w > 0 else (),
+)
 def grpo(rows: CreditRows, config: CreditConfig) -> CreditResult:
     """Episode-level credit alone: what `gigpo` gives with ``step_advantage_w=0``.
 

@@ -110,7 +110,7 @@ def credit_method(name: str) -> CreditMethod:
     Raises:
         RegistryError: nothing has this name, or the entry point that has it does not load.
     """
-    if name not in _methods:
+    if not isinstance(name, str) or name not in _methods:
         _load_entry_point(name)
     return _methods[name]
 
@@ -143,7 +143,7 @@ def _load_entry_point(name: str) -> None:
     points = [point for point in _entry_points() if point.name == name]
     if not points:
         names = credit_names()
-        near = difflib.get_close_matches(name, names, n=1)
+        near = difflib.get_close_matches(str(name), names, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise RegistryError(
             f"algorithm.adv_estimator must be a credit method, one of "

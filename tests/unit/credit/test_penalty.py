@@ -266,3 +266,38 @@ def test_a_method_that_says_nothing_about_levels_may_have_any_place(
     register_credit("foreign")(registry.credit_method("grpo"))
     for mode in ("score", "step_return"):
         check_options("foreign", CreditConfig(gamma=0.5, invalid_action_penalty_mode=mode))
+
+
+def test_a_method_without_a_level_of_any_weight_is_refused(make_rows: MakeRows) -> None:
+    config = CreditConfig(gamma=0.95, episode_advantage_w=0.0)
+    message = (
+        "algorithm.gigpo.episode_advantage_w must not be 0 with grpo, which weighs its episode "
+        "level by it and has no other, got 0.0. Use 1.0."
+    )
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        compute_credit("grpo", make_rows(SESSIONS), config)
+    # The others have another level, or do not read the weight.
+    for name in ("gigpo", "rloo", "hgpo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"):
+        assert compute_credit(name, make_rows(SESSIONS), config).advantage_N.any()
+
+
+@pytest.mark.parametrize(
+    ("mode", "weight", "level"),
+    [("score", "episode_advantage_w", "episode"), ("step_return", "step_advantage_w", "step")],
+)
+def test_a_penalty_cannot_go_to_a_level_of_weight_0(mode: str, weight: str, level: str) -> None:
+    options = {"invalid_action_penalty_mode": mode, weight: 0.0}
+    with pytest.raises(ConfigError, match=f"gigpo has no {level} level, got '{mode}'"):
+        check_options("gigpo", CreditConfig(gamma=0.95, **options))
+
+
+@pytest.mark.parametrize("mode", ["score", "step_return", "both"])
+def test_a_penalty_inside_a_lonely_group_is_charged_and_moves_nothing(
+    make_rows: MakeRows, mode: str
+) -> None:
+    rows = make_rows({"t": [(["s0", "s1"], [0, 0])]}, invalid=["t_0_0"])
+    credit = compute_credit(
+        "gigpo", rows, CreditConfig(gamma=1.0, invalid_action_penalty_mode=mode)
+    )
+    assert credit.advantage_N.tolist() == [0.0, 0.0]
+    assert credit.metrics["credit/penalised_rows/share"] == 0.5  # what is charged, see docs

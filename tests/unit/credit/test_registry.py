@@ -132,6 +132,13 @@ def test_an_unknown_name_lists_what_exists_and_the_nearest() -> None:
         credit_method("zzz")
 
 
+@pytest.mark.parametrize("name", [None, ["gigpo"]])
+def test_a_name_that_is_no_text_is_unknown(name: Any, golden_rows: CreditRows) -> None:
+    message = re.escape(f"must be a credit method, one of {', '.join(BUILT_IN)}, got {name!r}.")
+    with pytest.raises(RegistryError, match=message):
+        compute_credit(name, golden_rows, CreditConfig(gamma=0.95))
+
+
 def test_a_name_is_registered_once() -> None:
     message = "'gigpo' must be registered once, got .*constant while megatron_agent.credit.gigpo.gi"
     with pytest.raises(RegistryError, match=message):
@@ -199,6 +206,10 @@ def test_two_packages_with_one_name_are_refused_but_one_listed_twice_is_not(
             r"'bad' must give one advantage per row, shape \(10,\), got shape \(3,\)",
         ),
         ({"return_N": np.zeros(3)}, r"must give one return per row, shape \(10,\), got shape"),
+        ({"advantage_N": [0.0] * 10}, r"one advantage per row, shape \(10,\), got list. Fix the m"),
+        ({"episode_advantage_N": np.zeros(3)}, r"one episode advantage per row, .* got shape \(3,"),
+        ({"penalty_N": None}, r"one penalty per row, .* got NoneType. Fix the method"),
+        ({"metrics": {"credit/x": None}}, "must give a number as credit/x, got None. Fix the me"),
         (
             {"advantage_N": np.full(10, np.nan)},
             "'bad' must give finite numbers, got advantage of nan at group 'g', session 0, step 0",
