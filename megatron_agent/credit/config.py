@@ -54,7 +54,7 @@ class CreditConfig:
     reference implementation does; that rewards a session for its task being easy."""
     repeated_states: RepeatedStates = "every_visit"
     """A state that a session sees again: ``every_visit`` is a member of its step group, or the
-    ``first_visit`` alone is, and later ones get no step-level credit."""
+    ``first_visit`` alone is, and later ones get no step-level credit (gigpo)."""
     similarity: SimilarityOptions | None = None
     """Group steps by similar text rather than by equal anchors (gigpo)."""
     hgpo: HgpoOptions = field(default_factory=HgpoOptions)
@@ -93,6 +93,17 @@ class CreditConfig:
         )
         check_choice(_GIGPO + "lonely_episode", self.lonely_episode, get_args(LonelyEpisode))
         check_choice(_GIGPO + "repeated_states", self.repeated_states, get_args(RepeatedStates))
+        if not isinstance(self.similarity, SimilarityOptions | None):
+            raise ConfigError(
+                _GIGPO + "similarity",
+                "must be SimilarityOptions or None",
+                self.similarity,
+                "Use SimilarityOptions(threshold=0.95).",
+            )
+        if not isinstance(self.hgpo, HgpoOptions):
+            raise ConfigError(
+                "algorithm.hgpo", "must be HgpoOptions", self.hgpo, "Use HgpoOptions()."
+            )
         check_flag("algorithm.whiten_advantages", self.whiten_advantages)
         check_flag("algorithm.episode_reward.normalize_by_length", self.normalize_by_length)
         self._check_penalty()

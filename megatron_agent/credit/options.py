@@ -27,7 +27,7 @@ class HgpoOptions:
 
     history_length: int = 2
     """Observations before the current one that a step may have to share with its peers (the
-    paper's K). 0 leaves the state alone: GiGPO's step level."""
+    paper's K). 0 leaves the state alone: GiGPO's step level, with HGPO's std."""
     length_weight_alpha: float = 1.0
     """How much more a comparison of longer shared histories weighs; 0 weighs all alike."""
     base_group: bool = False
@@ -88,7 +88,11 @@ def check_number(key: str, value: object, remedy: str, *, high: float = math.inf
         "must be a finite number >= 0" if high == math.inf else f"must be a number in [0, {high:g}]"
     )
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not (is_number and math.isfinite(value) and 0 <= value <= high):  # type: ignore[arg-type, operator]
+    try:
+        good = is_number and math.isfinite(value) and 0 <= value <= high  # type: ignore[arg-type, operator]
+    except OverflowError:  # a whole number beyond the floats
+        good = False
+    if not good:
         raise ConfigError(key, rule, value, remedy)
 
 
@@ -108,7 +112,7 @@ def check_choice(key: str, value: object, choices: tuple[str, ...]) -> None:
     Raises:
         ConfigError: naming ``key`` and the nearest choice.
     """
-    if value in choices:
+    if isinstance(value, str) and value in choices:
         return
     near = difflib.get_close_matches(str(value), choices, n=1)
     remedy = f"Did you mean {near[0]!r}?" if near else f"Use {choices[0]!r}, the default."

@@ -70,18 +70,26 @@ def row_weights(
 
 def _session_codes(rows: CreditRows) -> NDArray[np.int64]:
     group_code_N, _ = codes_of(rows.group_N)
-    session_code_N, _ = pair_codes(group_code_N, rows.session_N.astype(np.int64))
-    return session_code_N
+    # Session numbers may be as large as an integer can be, too large to be codes of pairs.
+    session_in_group_N = np.unique(rows.session_N, return_inverse=True)[1].reshape(-1)
+    return pair_codes(group_code_N, session_in_group_N)[0]
 
 
 def _checked_lengths(
     rows: CreditRows, response_length_N: NDArray[np.integer]
 ) -> NDArray[np.float64]:
-    if response_length_N.shape != (rows.num_rows,) or response_length_N.dtype.kind not in "iu":
+    is_array = isinstance(response_length_N, np.ndarray)
+    if (
+        not is_array
+        or response_length_N.shape != (rows.num_rows,)
+        or response_length_N.dtype.kind not in "iu"
+    ):
+        found = type(response_length_N).__name__
+        if is_array:
+            found = f"{response_length_N.dtype} of shape {response_length_N.shape}"
         raise CreditError(
             f"response_length_N must be an integer array of shape ({rows.num_rows},), one count of "
-            f"tokens per row, got {response_length_N.dtype} of shape {response_length_N.shape}. "
-            "Sum the response mask over tokens."
+            f"tokens per row, got {found}. Sum the response mask over tokens."
         )
     negative = np.flatnonzero(response_length_N < 0)
     if negative.size:

@@ -70,7 +70,8 @@ class CreditRows:
     anchor_text_N: NDArray[np.object_] | None = None
     """The state before the action as text, to group steps by similarity."""
     failed_N: NDArray[np.bool_] | None = None
-    """The episode ended by a failure (crash, time-out), not by the environment."""
+    """The episode ended by a failure (crash, time-out), not by the environment; the same on each
+    row of a session."""
     value_N: NDArray[np.float64] | None = None
     """A critic's value of the state before the step, for methods that use one."""
     log_prob_N: NDArray[np.float64] | None = None
@@ -157,8 +158,8 @@ class CreditRows:
         Raises:
             CreditError: no rows, arrays of another length or type, a missing anchor, a row that
                 occurs twice, steps that are not 0..T-1, a value that is not finite, or an episode
-                return that differs between rows of a session. The message names group, session and
-                step.
+                return or failure that differs between rows of a session. The message names group,
+                session and step.
         """
         self._check_columns()
         self._check_labels()
@@ -258,15 +259,20 @@ class CreditRows:
                 "Look for a division by zero where this number is made."
             )
         order = self.canonical_order_N
-        return_N, step_N = self.episode_return_N[order], self.step_N[order]
-        differs = np.flatnonzero((return_N[1:] != return_N[:-1]) & (step_N[1:] > 0))
-        if differs.size:
-            at = int(differs[0]) + 1
-            raise CreditError(
-                f"episode_return_N must be the same on all rows of a session, got {return_N[at]} "
-                f"at {self.place(int(order[at]))} and {return_N[at - 1]} one step before. "
-                "Give every row the session's total."
-            )
+        step_N = self.step_N[order]
+        for name, what in (("episode_return_N", "total"), ("failed_N", "outcome")):
+            column = getattr(self, name)
+            if column is None:
+                continue
+            value_N = column[order]
+            differs = np.flatnonzero((value_N[1:] != value_N[:-1]) & (step_N[1:] > 0))
+            if differs.size:
+                at = int(differs[0]) + 1
+                raise CreditError(
+                    f"{name} must be the same on all rows of a session, got {value_N[at]} at "
+                    f"{self.place(int(order[at]))} and {value_N[at - 1]} one step before. "
+                    f"Give every row the session's {what}."
+                )
 
 
 def _all_text(labels: Sequence[object], *, may_be_empty: bool) -> bool:
@@ -320,10 +326,13 @@ def _floats(name: str, column: ArrayLike) -> NDArray[np.float64]:
 
 def _bools(name: str, column: ArrayLike) -> NDArray[np.bool_]:
     """Flags as bools. Not by truth: None or the text "False" must not pass for a flag."""
-    flags = np.asarray(column)
-    if flags.dtype.kind != "b" and (
-        wrong := [x for x in flags.ravel().tolist() if x not in (0, 1)]
-    ):
+    try:
+        flags = np.asarray(column)
+        values = [] if flags.dtype.kind == "b" else flags.ravel().tolist()
+        wrong = [value for value in values if value not in (0, 1)]
+    except ValueError:  # lists of several lengths
+        wrong = [column]
+    if wrong:
         raise CreditError(
             f"{name} must hold true or false per row, got {wrong[0]!r}. Give bools, or 0 and 1."
         )

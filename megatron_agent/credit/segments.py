@@ -45,7 +45,9 @@ def codes_of(
 def pair_codes(
     first_N: NDArray[np.int64], second_N: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], int]:
-    """Number the distinct pairs of two codes: ``(code_N, num_pairs)``."""
+    """Number the distinct pairs of two codes: ``(code_N, num_pairs)``. Codes are 0 and up, and
+    not much larger than their number: a pair becomes one number.
+    """
     combined_N = first_N * (int(second_N.max()) + 1) + second_N
     pairs, code_N = np.unique(combined_N, return_inverse=True)
     return code_N.reshape(-1), len(pairs)
@@ -101,6 +103,8 @@ def group_statistics(
     mean_K = np.bincount(code_M, weights=value_M, minlength=num_groups) / size_K
     square_M = np.square(value_M - mean_K[code_M])
     square_sum_K = np.bincount(code_M, weights=square_M, minlength=num_groups)
+    if np.isinf(square_sum_K).any():
+        np.sum(square_M)  # bincount overflows in silence; this tells, as np.errstate has it
     return GroupStatistics(
         size_K=size_K,
         low_K=value_M[end_K - size_K],

@@ -92,6 +92,16 @@ def test_numbers_may_be_ints_or_numpy_numbers() -> None:
             {"normalize_by_length": "no"},
             "algorithm.episode_reward.normalize_by_length must be true or false, got 'no'.",
         ),
+        ({"gamma": 10**400}, "algorithm.gamma must be a number in [0, 1], got 1000"),
+        ({"step_advantage_w": 10**400}, "step_advantage_w must be a finite number >= 0, got 1000"),
+        ({"mode": np.array(["mean_norm", "x"])}, "mode must be one of mean_norm, mean_std_norm, "),
+        (
+            {"similarity": {"threshold": 0.9}},
+            "algorithm.gigpo.similarity must be SimilarityOptions or None, got {'threshold': 0.9}. "
+            "Use SimilarityOptions(threshold=0.95).",
+        ),
+        ({"similarity": True}, "similarity must be SimilarityOptions or None, got True."),
+        ({"hgpo": None}, "algorithm.hgpo must be HgpoOptions, got None. Use HgpoOptions()."),
         ({"epsilon": 0.0}, "algorithm.gigpo.epsilon must be above 0, got 0.0. Use 1e-6."),
         ({"epsilon": -1}, "algorithm.gigpo.epsilon must be a finite number >= 0, got -1."),
     ],

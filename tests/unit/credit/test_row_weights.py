@@ -63,6 +63,7 @@ def test_another_way_is_refused() -> None:
     [
         (LENGTHS[:3], "an integer array of shape (4,), one count of tokens per row, got int64 of"),
         (LENGTHS * 1.0, "must be an integer array of shape (4,), one count of tokens per row, got"),
+        ([2, 6, 4, 12], "one count of tokens per row, got list. Sum the response mask over tokens"),
         (LENGTHS - 3, "must be >= 0, got -1 at group 't', session 0, step 0. Sum the response"),
         (LENGTHS * 0, "must count a token somewhere, got 0 in every row. Check the response masks"),
     ],
@@ -70,3 +71,10 @@ def test_another_way_is_refused() -> None:
 def test_lengths_that_are_no_counts_are_refused(lengths: np.ndarray, message: str) -> None:
     with pytest.raises(CreditError, match=re.escape(message)):
         row_weights(rows(), lengths, "step")
+
+
+def test_sessions_of_any_number_are_told_apart() -> None:
+    far = 2**59  # 32 groups times this wrap around to the codes of group 0
+    keys = [f"{group:02d}_{session}_0" for group in range(33) for session in (0, far - 1)]
+    weight_N = row_weights(rows(keys), np.arange(1, len(keys) + 1), "trajectory")
+    np.testing.assert_allclose(weight_N * np.arange(1, len(keys) + 1), (len(keys) + 1) / 2)

@@ -124,6 +124,14 @@ def test_an_episode_return_that_changes_inside_a_session_is_refused() -> None:
     )
 
 
+def test_a_failure_that_changes_inside_a_session_is_refused() -> None:
+    refused(
+        rows_with(failed_N=[False, True, False]),
+        "failed_N must be the same on all rows of a session, got True at group 'my_task', session "
+        "0, step 1 and False one step before. Give every row the session's outcome.",
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "column", "message"),
     [
@@ -168,6 +176,11 @@ def test_unsigned_keys_work(make_rows: Callable[..., CreditRows]) -> None:
         (["g_0_0"], {"step_reward_N": ["x"]}, "step_reward_N must hold one real number per row"),
         (["g_0_0"], {"value_N": [1j]}, "value_N must hold one real number per row, got complex128"),
         (["g_0_0"], {"episode_return_N": [None]}, "episode_return_N must hold one real number"),
+        (
+            ["g_0_0"],
+            {"action_valid_N": [[1], [1, 0]]},
+            r"true or false per row, got \[\[1\], \[1, 0",
+        ),
     ],
 )
 def test_a_column_of_something_else_is_named(keys: Any, columns: dict[str, Any], message: str):
@@ -185,3 +198,19 @@ def test_squares_that_overflow_are_not_taken_for_equal_rewards() -> None:
     config = CreditConfig(gamma=1.0, mode="mean_std_norm")
     with pytest.raises(CreditError, match=r"largest reward or return is 1e\+160 at group 'g'"):
         compute_credit("grpo", rows, config)
+
+
+@pytest.mark.parametrize("name", ["grpo", "gigpo", "reinforce_plus_plus_baseline"])
+def test_squares_whose_sum_overflows_are_not_taken_for_equal_rewards(name: str) -> None:
+    keys = [f"g_{session}_0" for session in range(8)]
+    reward_N = [1.2e154, -1.2e154] * 4  # squares of 1.4e308
+    rows = CreditRows.from_keys(
+        keys,
+        anchor_N=["s"] * 8,
+        step_reward_N=reward_N,
+        episode_return_N=reward_N,
+        action_valid_N=[True] * 8,
+    )
+    config = CreditConfig(gamma=1.0, mode="mean_std_norm")
+    with pytest.raises(CreditError, match=r"largest reward or return is 1\.2e\+154 at group 'g'"):
+        compute_credit(name, rows, config)
