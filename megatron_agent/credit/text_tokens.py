@@ -6,17 +6,18 @@ import re
 from functools import lru_cache
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
-_CHUNK = re.compile(r"[-\u2212+.]*\w+(?:[^\w\s]\w+)*")
+_CHUNK = re.compile(r"[-\u2212\u2013+.]*\w+(?:[^\w\s]\w+)*")
 """Word characters, with a sign before them and single punctuation marks inside: ``-1.5``,
-``3,000``, ``12:30``, ``b-07/a`` and ``x=3`` are one chunk each."""
+``3,000``, ``12:30``, ``b-07/a`` and ``x=3`` are one chunk each. A sign is a hyphen, a minus, an en
+dash, a plus or a point directly before."""
 
 _NUMBER_WORD = re.compile(
-    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|"
-    "sixteen|seventeen|eighteen|nineteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|"
-    "hundred|thousand|million|billion|trillion|dozen|half|quarter|"
-    "first|second|third|(four|fif|six|seven|eigh|nin|ten|eleven|twelf|thirteen|fourteen|fifteen|"
-    "sixteen|seventeen|eighteen|nineteen)th|"
-    "(twent|thirt|fort|fift|sixt|sevent|eight|ninet)ieth|(hundred|thousand|million)th|"
+    "(zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|"
+    "fifteen|sixteen|seventeen|eighteen|nineteen|hundred|thousand|million|billion|trillion|dozen|"
+    "first|second|third|quarter|(zero|four|fif|six|seven|eigh|nin|ten|eleven|twelf|thirteen|"
+    "fourteen|fifteen|sixteen|seventeen|eighteen|nineteen|hundred|thousand|million|billion|"
+    "trillion)th)s?|"
+    "(twent|thirt|fort|fift|sixt|sevent|eight|ninet)(y|ies|ieths?)|half|halves|"
     "once|twice|thrice|"
     "x{0,3}(ix|iv|v?i{0,3})"  # roman numerals to 39; a lone letter is an id anyway
 )
@@ -38,7 +39,8 @@ def numbers_and_ids(text: str) -> tuple[str, ...]:
     Counted in when in doubt, for two states taken for one do more harm than one taken for two:
     anything with a digit or an underscore in it, English number words, lone letters (except the
     article), and words with a capital letter after their first (``AB``, ``xK``). An id made of
-    small letters alone (``deadbeef``) cannot be told from a word.
+    small letters alone (``deadbeef``) cannot be told from a word. A sign counts where it stands
+    directly before (``-5``); with a space (``- 5``) it does not, nor does a comparison (``<5``).
 
     Example:
         >>> numbers_and_ids("A drawer 1 (id: b-07, 3.5 kg) in room B, two steps away.")

@@ -208,6 +208,11 @@ PREFIX = "You are in the middle of a room. Looking quickly around you, you see a
         ("\u22121 degrees", "1 degrees"),
         ('{"x":1,"y":2}', '{"x":2,"y":1}'),
         ("\u2461", "\u2462"),
+        ("\u20135 degrees", "5 degrees"),
+        ("the zeroth floor", "the floor"),
+        ("a billionth part", "a trillionth part"),
+        ("hundreds of eggs", "dozens of eggs"),
+        ("two thirds", "two fourths"),
     ],
 )
 def test_numbers_and_ids_tell_states_apart(first: str, second: str) -> None:
@@ -343,3 +348,9 @@ def test_a_state_that_is_no_text_is_named() -> None:
 def test_columns_of_two_lengths_are_refused() -> None:
     with pytest.raises(CreditError, match="got 1 group codes for 2 texts"):
         codes(["a", "b"], [0], threshold=0.9)
+
+
+def test_a_sign_counts_directly_before_a_number_only() -> None:
+    assert numbers_and_ids("-5 \u22125 \u20135 +5") == ("-5", "\u22125", "\u20135", "+5")
+    assert numbers_and_ids("- 5 <5 >5") == ("5", "5", "5")
+    assert numbers_and_ids("this is it, open or shut") == ()
