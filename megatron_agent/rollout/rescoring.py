@@ -69,7 +69,8 @@ def rescored(episode: Episode, answer: object) -> Episode:
     Args:
         episode: as it was played.
         answer: a number, or a mapping with ``score``, ``step_rewards`` (one number per step) or
-            both, which must agree.
+            both, which must agree. True and false are 1 and 0; scalars and arrays of numpy or
+            torch count as the numbers in them.
 
     Raises:
         RewardError: anything else; the message says what was found.
@@ -133,6 +134,7 @@ def _rewards(answer: object, env_reward_T: Sequence[float]) -> tuple[list[float]
         score = _number("a finite number as score", answer.get("score"))
         return _with_return(score, env_reward_T), extra
     given = answer["step_rewards"]
+    given = given.tolist() if hasattr(given, "tolist") else given  # an array
     if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != len(env_reward_T):
         raise RewardError(
             f"{_WHERE} must return step_rewards with one number for each of the "
@@ -155,6 +157,12 @@ def _with_return(score: float, env_reward_T: Sequence[float]) -> list[float]:
 
 
 def _number(rule: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+    """A number, true (1) or false (0), plain or as an array of one value."""
+    try:
+        plain = value.item() if hasattr(value, "item") else value
+        number = float(plain) if isinstance(plain, Real) else math.nan
+    except (OverflowError, ValueError, RuntimeError):  # beyond the floats, or of several values
+        number = math.nan
+    if not math.isfinite(number):
         raise RewardError(f"{_WHERE} must return {rule}, got {value!r}. Correct the function.")
-    return float(value)
+    return number

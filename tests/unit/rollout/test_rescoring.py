@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 
 from megatron_agent.errors import RewardError
@@ -60,6 +61,26 @@ def test_a_score_becomes_the_return_by_the_last_step():
     assert [turn.info["env_reward"] for turn in changed.turns_T] == [0.25, 1.0]
 
 
+@pytest.mark.parametrize(
+    ("answer", "total"),
+    [
+        (True, 1.0),
+        (False, 0.0),
+        (np.True_, 1.0),
+        (np.float32(0.5), 0.5),
+        (np.int64(2), 2.0),
+        (np.array(0.5), 0.5),
+        ({"score": np.float32(0.5), "acc": np.True_}, 0.5),
+        ({"step_rewards": np.array([0.25, 0.5], np.float32)}, 0.75),
+        ({"step_rewards": (np.float32(0.25), True)}, 1.25),
+    ],
+)
+def test_numbers_may_be_flags_or_of_numpy(answer: Any, total: float):
+    changed = rescored(episode(0.25, 1.0), answer)
+    assert changed.episode_return == total
+    assert {type(reward) for reward in rewards_of(changed)} == {float}
+
+
 def test_step_rewards_replace_those_of_the_environment():
     changed = rescored(episode(0.0, 1.0), {"step_rewards": [2.0, 3.0], "score": 5.0, "judge": "ok"})
     assert rewards_of(changed) == [2.0, 3.0]
@@ -75,7 +96,10 @@ def test_an_episode_without_steps_stays_as_it_is():
     [
         (None, "must return a finite number or a mapping .* got None"),
         (float("nan"), "must return a finite number or a mapping .* got nan"),
-        (True, "got True"),
+        (10**400, "must return a finite number or a mapping .* got 1000"),
+        (np.array([0.5, 0.5]), r"a finite number or a mapping .* got array\(\[0.5, 0.5\]\)"),
+        ({"step_rewards": np.zeros((2, 1))}, r"finite numbers as step_rewards, got \[0.0\]"),
+        ({"step_rewards": np.float64(1)}, "one number for each of the 2 steps, got 1.0"),
         ({"acc": 1.0}, "must return a finite number as score, got None"),
         ({"step_rewards": [1.0]}, r"one number for each of the 2 steps, got \[1.0\]"),
         ({"step_rewards": "12"}, "one number for each of the 2 steps, got '12'"),
