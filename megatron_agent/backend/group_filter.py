@@ -4,9 +4,10 @@ verl's replay buffers evict groups whose rewards are all equal and ask for furth
 end, and what they evict is gone from every metric. The classes here lie over both of them:
 
 - *equal* means equal within the tolerance of the credit methods, on episode returns;
-- a step rolls out at most ``algorithm.filter_groups.max_num_gen_batches`` batches of groups. At the
-  bound groups without spread stay in the batch: ``algorithm.filter_at_bound`` says whether the run
-  trains on them, which adds nothing to the update, or stops;
+- a step rolls out at most ``algorithm.filter_groups.max_num_gen_batches`` batches of groups, not
+  counting replacements of failed ones (``sync_refill_failed_groups``). At the bound groups without
+  spread stay in the batch: ``algorithm.filter_at_bound`` says whether the run trains on them, which
+  adds nothing to the update, or stops;
 - the episodes of every group that was taken away are handed to the trainer, so that success is
   counted over all that was played. Counted over kept groups alone it says nothing: those are the
   ones that are half solved, at any time.
@@ -69,7 +70,7 @@ class GroupFilterMixin(_VerlReplayBuffer):
         self._removed: dict[str, list[Row]] = {}
         self._num_evicted = 0
         self._ask_for_prompts = self.refill_fn
-        self._num_asked = 0
+        self._num_asked = self._num_failed = 0
         if self.bounds_refills:
             self.refill_fn = self._refill_within_bound
 
@@ -87,11 +88,13 @@ class GroupFilterMixin(_VerlReplayBuffer):
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> Any:
         batch = super().sample(global_steps, partition_id, batch_size)
         if partition_id == TRAIN_PARTITION:  # asynchronous modes may evict before they sample
-            self._num_evicted = self._num_asked = 0
+            self._num_evicted = self._num_asked = self._num_failed = 0
         return batch
 
     def _refill_within_bound(self, num_prompts: int) -> Any:
-        allowed = min(num_prompts, self._max_extra_groups - self._num_asked)
+        # Groups that failed and are replaced have nothing to do with the bound. Out of it they
+        # would leave too few for those without spread, and the step would wait for ever.
+        allowed = min(num_prompts, self._max_extra_groups + self._num_failed - self._num_asked)
         if allowed > 0:
             self._num_asked += allowed
             assert self._ask_for_prompts is not None
@@ -129,6 +132,7 @@ class GroupFilterMixin(_VerlReplayBuffer):
         self, global_steps: int, partition_id: str, eviction_reasons: Any
     ) -> Any:
         self._num_evicted += len(eviction_reasons[1])
+        self._num_failed += len(eviction_reasons[2])
         return super()._evict_terminal_groups(global_steps, partition_id, eviction_reasons)
 
     def _clear_groups(self, partition_id: str, uids: set[str]) -> None:

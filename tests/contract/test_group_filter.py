@@ -21,14 +21,17 @@ class Queue:
         self.tags: dict[str, dict[str, Any]] = {}
         self.fields: dict[str, dict[str, Any]] = {}
         self.num_asked = 0
+        self.returns_of: dict[str, tuple[float, ...]] = {}
 
     def ask(self, num_prompts: int) -> None:
         """What the trainer does when the buffer wants further prompts."""
         for _ in range(num_prompts):
             uid = f"g{self.num_asked:02d}"
             self.num_asked += 1
-            self.tags[uid] = {"is_prompt": True, "status": "finished", "global_steps": 1}
-            for session, total in enumerate(self.upcoming.pop(0)):
+            returns = self.returns_of[uid] = self.upcoming.pop(0)
+            status = "finished" if returns else "failure"
+            self.tags[uid] = {"is_prompt": True, "status": status, "global_steps": 1}
+            for session, total in enumerate(returns):
                 key = f"{uid}_{session}_0"
                 self.tags[key] = {"status": "success"}
                 self.fields[key] = {
@@ -56,14 +59,21 @@ def sample(monkeypatch: pytest.MonkeyPatch):
     from megatron_agent.backend import group_filter
 
     def run(
-        mode: str, returns: list[tuple[float, ...]], *, max_num_batches: int, at_bound: str
+        mode: str,
+        returns: list[tuple[float, ...]],
+        *,
+        max_num_batches: int,
+        at_bound: str,
+        refill_failed: bool = False,
     ) -> tuple[list[str], Any, Queue]:
         queue = Queue(returns)
         for module in (verl_module, group_filter):
             monkeypatch.setattr(module, "tq", queue)
         is_sync = mode == "sync"
         cls = verl_module.ReplayBuffer if is_sync else verl_module.ReplayBufferAsync
-        sync_only = {"train_batch_size": 2, "gen_batch_size": 1} if is_sync else {}
+        sync_only: dict[str, Any] = {"train_batch_size": 2, "gen_batch_size": 1} if is_sync else {}
+        if refill_failed:
+            sync_only["sync_refill_failed_groups"] = True
         buffer = group_filter.filtering(
             cls(
                 trainer_mode=mode,
@@ -88,6 +98,8 @@ def sample(monkeypatch: pytest.MonkeyPatch):
 
 
 WON, LOST, MIXED = (1.0, 1.0), (0.0, 0.0), (0.0, 1.0)
+FAILED = ()
+"""No session left a row."""
 
 
 @pytest.mark.timeout(120)
@@ -129,3 +141,19 @@ def test_returns_that_differ_by_rounding_are_equal(sample: Any) -> None:
     noisy = (0.1 + 0.2, 0.3)
     uids, _, _ = sample("sync", [noisy, MIXED, MIXED, MIXED], max_num_batches=5, at_bound="stop")
     assert "g00" not in uids
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("max_num_batches", [1, 2])
+def test_failed_groups_are_replaced_beside_the_bound(sample: Any, max_num_batches: int) -> None:
+    """They used to use it up: then groups without spread went and none came, and a step hung."""
+    uids, _, queue = sample(
+        "sync",
+        [FAILED, FAILED, FAILED, WON, *[LOST, FAILED] * 2, *[LOST] * 4],
+        max_num_batches=max_num_batches,
+        at_bound="train",
+        refill_failed=True,
+    )
+    assert len(uids) == 2
+    num_failed = sum(not queue.returns_of[uid] for uid in queue.returns_of)
+    assert queue.num_asked - num_failed <= max_num_batches * 2
