@@ -66,6 +66,8 @@ NEVER_NULL: Mapping[str, str] = {
     "trainer.poll_interval_s": "0.1",
     "trainer.stop_grace_s": "60.0",
     "trainer.logger": "[console, tensorboard]",
+    "algorithm.filter_groups.enable": "false",
+    "algorithm.filter_groups.max_num_gen_batches": "10",
     f"{_ACTOR}.ppo_mini_batch_size": "data.train_batch_size",
     f"{_ACTOR}.ppo_epochs": "1",
     f"{_ACTOR}.ppo_max_token_len_per_gpu": "the cluster's own",

@@ -34,7 +34,7 @@ def check_algorithm(values: ConfigValues, findings: Findings) -> None:
     if group_size == 1 and estimator in COMPARES_SESSIONS:
         findings.warn(
             f"env.rollout.n is 1: {estimator} compares the members of a group, and a group of one "
-            "has no peers, so every episode advantage is zero. Use 8 to learn anything."
+            f"has no peers, so {_what_is_left(estimator, values)}. Use 8 to learn anything."
         )
     if values.flag("algorithm.use_kl_in_reward"):
         findings.problem(
@@ -48,6 +48,20 @@ def check_algorithm(values: ConfigValues, findings: Findings) -> None:
             f"algorithm.gigpo.enable_similarity is read by gigpo alone; {estimator} does not group "
             "steps by similarity."
         )
+    if values.get("algorithm.gigpo.repeated_states") == "first_visit" and estimator != "gigpo":
+        findings.warn(
+            f"algorithm.gigpo.repeated_states is read by gigpo alone; with {estimator} each visit "
+            "of a state counts."
+        )
+
+
+def _what_is_left(estimator: str, values: ConfigValues) -> str:
+    """Of the credit of groups of one."""
+    if estimator == "hgpo" and not values.flag("algorithm.hgpo.base_group"):
+        return "only a state that a session sees again has anything to be compared with"
+    if values.get("algorithm.gigpo.lonely_episode") == "raw_score":
+        return "every episode is judged by its own return (algorithm.gigpo.lonely_episode)"
+    return "every episode advantage is zero"
 
 
 def check_group_filter(values: ConfigValues, findings: Findings) -> None:

@@ -8,6 +8,7 @@ from megatron_agent.config.findings import Findings
 from megatron_agent.config.values import ConfigValues
 
 PATH_KEY = "reward.custom_reward_function.path"
+NAME_KEY = "reward.custom_reward_function.name"
 
 
 def check_overlong_penalty(values: ConfigValues, findings: Findings) -> None:
@@ -27,7 +28,11 @@ def check_overlong_penalty(values: ConfigValues, findings: Findings) -> None:
 
 
 def check_reward(values: ConfigValues, findings: Findings) -> None:
-    """The file is there. What is in it is loaded where it runs."""
+    """The file is there, and a function named. What is in it is loaded where it runs."""
+    name = values.get(NAME_KEY)
+    if not isinstance(name, str):
+        rule = "must be the name of the function in that file"
+        findings.problem(NAME_KEY, rule, name, "Leave it at its default (compute_score).")
     path = values.get(PATH_KEY)
     if path is None or (isinstance(path, str) and "://" in path):  # verl's pkg://module
         return

@@ -191,6 +191,29 @@ def test_a_group_of_one_is_a_warning(findings_of: Callable[..., Findings], metho
     assert_one(findings.warnings, f"env.rollout.n is 1: {method} compares the members of a group")
 
 
+@pytest.mark.parametrize(
+    ("overrides", "consequence"),
+    [
+        ([], "every episode advantage is zero"),
+        (["algorithm.gigpo.lonely_episode=raw_score"], "every episode is judged by its own return"),
+        (
+            ["algorithm.adv_estimator=hgpo"],
+            "only a state that a session sees again has anything to be compared with",
+        ),
+        (
+            ["algorithm.adv_estimator=hgpo", "algorithm.hgpo.base_group=true"],
+            "every episode advantage is zero",
+        ),
+    ],
+)
+def test_the_warning_says_what_a_group_of_one_leaves(
+    findings_of: Callable[..., Findings], overrides: list[str], consequence: str
+) -> None:
+    assert_one(
+        findings_of("env.rollout.n=1", *overrides).warnings, f"has no peers, so {consequence}"
+    )
+
+
 @pytest.mark.parametrize("method", ["gae", "step_reinforce", "reinforce_plus_plus"])
 def test_a_group_of_one_is_fine_without_groups(
     findings_of: Callable[..., Findings], method: str
@@ -214,6 +237,20 @@ def test_similarity_is_for_gigpo(findings_of: Callable[..., Findings]) -> None:
     assert findings_of(similarity).warnings == []
     warnings = findings_of(similarity, "algorithm.adv_estimator=hgpo").warnings
     assert_one(warnings, "is read by gigpo alone; hgpo")
+
+
+def test_repeated_states_are_for_gigpo(findings_of: Callable[..., Findings]) -> None:
+    first = "algorithm.gigpo.repeated_states=first_visit"
+    assert findings_of(first).warnings == []
+    warnings = findings_of(first, "algorithm.adv_estimator=hgpo").warnings
+    assert_one(warnings, "is read by gigpo alone; with hgpo each visit of a state counts")
+
+
+def test_grpo_needs_its_weight(problems_of: Messages) -> None:
+    weight = "algorithm.gigpo.episode_advantage_w=0"
+    assert problems_of(weight) == problems_of(weight, "algorithm.adv_estimator=rloo") == []
+    message = "episode_advantage_w must not be 0 with grpo"
+    assert_one(problems_of(weight, "algorithm.adv_estimator=grpo"), message)
 
 
 def test_a_method_that_does_not_load_is_named(
@@ -373,6 +410,11 @@ def test_a_reward_function_must_be_a_file(problems_of: Messages, tmp_path: Path)
     (tmp_path / "reward.py").write_text("")
     assert problems_of(f"{key}={tmp_path}/reward.py") == []
     assert problems_of(f"{key}='pkg://my_package.rewards'") == []
+
+
+def test_a_reward_function_has_a_name(problems_of: Messages) -> None:
+    key = "reward.custom_reward_function.name"
+    assert_one(problems_of(f"{key}=null"), rf"{key} must be the name of the function .* got None")
 
 
 def test_the_overlong_buffer_is_a_part_of_the_allowed_length(problems_of: Messages) -> None:

@@ -92,13 +92,17 @@ def test_the_defaults_named_for_a_null_are_those_of_the_files() -> None:
     for key, default in NEVER_NULL.items():
         if re.fullmatch(r"-?[\d.]+", default):
             assert values.number(key) == float(default), key
+        elif default in ("true", "false"):
+            assert values.get(key) is (default == "true"), key
         elif default.startswith("["):
             assert f"[{', '.join(values.get(key))}]" == default
         elif not default.startswith("the "):
             assert values.get(key) == values.get(default), key
 
 
-@pytest.mark.parametrize("section", ["data", "actor_rollout_ref.actor.optim"])
+@pytest.mark.parametrize(
+    "section", ["data", "actor_rollout_ref.actor.optim", "algorithm.filter_groups"]
+)
 def test_a_section_that_is_null_is_one_problem(
     problems_of: Callable[..., list[str]], section: str
 ) -> None:
