@@ -8,9 +8,9 @@ compares a step several times, each time with peers that share more of its past,
 **Level k.** Compared: all rows of one task group whose last k observations, the current one
 included, are equal, by their discounted return ``R_t``: ``(R - mean) / F``, where F is 1
 (``mean_norm``) or ``std + epsilon`` (``mean_std_norm``, std over the members, not unbiased).
-K is ``hgpo.history_length``, alpha ``hgpo.length_weight_alpha``. Level 1 is GiGPO's step level, and
-each level splits the groups of the one before. A step with fewer than k observations behind it
-stays out of level k.
+K is ``hgpo.history_length``, alpha ``hgpo.length_weight_alpha``. Level 1 has GiGPO's step groups,
+and each level splits the groups of the one before. A step with fewer than k observations behind it
+stays out of level k. ``repeated_states`` is not read: each visit of a state is a member.
 
 **Which levels count.** A group that cannot tell anything, a lonely row or equal returns, gives no
 comparison, and the weights of the others are scaled to sum to 1. A row without any comparison gets

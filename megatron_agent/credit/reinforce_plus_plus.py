@@ -10,8 +10,8 @@ group, and one session per task is enough. A session counts once per row: long o
 more.
 
 Exactly 0 in a batch without spread. Rows stand for the paper's tokens; how many tokens a row has
-plays no part. Step returns, ``gamma`` and ``mode`` are not read: see `step_reinforce` for step
-returns.
+plays no part. ``mode`` is not read, and step returns move no advantage (see `step_reinforce` for
+that): ``gamma`` is for ``return_N`` and for a penalty that reaches earlier steps.
 """
 
 from __future__ import annotations
