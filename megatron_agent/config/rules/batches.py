@@ -8,12 +8,17 @@ number of rows its episodes gave.
 from __future__ import annotations
 
 from megatron_agent.config.findings import Findings
+from megatron_agent.config.rules.layout import CP_KEY
 from megatron_agent.config.values import ConfigValues
 
 MINI_BATCH_KEY = "actor_rollout_ref.actor.ppo_mini_batch_size"
 EPOCHS_KEY = "actor_rollout_ref.actor.ppo_epochs"
 UPDATES_KEY = "trainer.v1.separate_async.parameter_sync_step"
 TOKENS_KEY = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
+FORWARD_TOKENS_KEYS = (
+    "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu",
+    "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu",
+)
 
 
 def check_batches(values: ConfigValues, findings: Findings) -> None:
@@ -72,16 +77,23 @@ def _check_micro_batches(values: ConfigValues, findings: Findings) -> None:
             values.get("actor_rollout_ref.actor.use_dynamic_bsz"),
             f"Leave it, and bound memory with {TOKENS_KEY}.",
         )
-    num_tokens = values.integer(TOKENS_KEY)
     longest_row = (values.integer("data.max_prompt_length") or 0) + (
         values.integer("data.max_response_length") or 0
     )
-    if num_tokens is not None and num_tokens < longest_row:
+    context = values.integer(CP_KEY) or 1
+    ranks = f" on {context} context-parallel ranks" if context > 1 else ""
+    # verl/utils/seqlen_balancing.py, rearrange_micro_batches, asserts that the longest row fits.
+    budgets = {key: values.integer(key) for key in (TOKENS_KEY, *FORWARD_TOKENS_KEYS)}
+    for key, num_tokens in budgets.items():
+        if num_tokens is None or num_tokens * context >= longest_row:
+            continue
+        if key != TOKENS_KEY and num_tokens == budgets[TOKENS_KEY]:
+            continue  # verl's default: follows the actor's
         findings.problem(
-            TOKENS_KEY,
-            f"must hold one row of prompt and response ({longest_row} tokens)",
+            key,
+            f"must hold one row of prompt and response ({longest_row} tokens{ranks})",
             num_tokens,
-            f"Use at least {longest_row}.",
+            f"Use at least {-(-longest_row // context)}.",
         )
 
 

@@ -120,6 +120,10 @@ def test_dynamic_context_parallelism_names_all_that_it_excludes(problems_of: Mes
             f"{MEGATRON}.context_parallel_size=2",
             "trainer.device=cuda",
             f"{ROLLOUT}.engine_kwargs.sglang.device=cuda",
+            # Two ranks hold half of the longest row each.
+            "data.max_prompt_length=512",
+            "data.max_response_length=128",
+            "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=320",
         ),
         (f"{ROLLOUT}.quantization=fp8",),
         (f"{TRANSFORMER}.recompute_granularity=selective",),

@@ -101,6 +101,7 @@ def test_the_default_configuration_is_fine(findings_of: Callable[..., Findings])
         (f"{ACTOR}.ppo_mini_batch_size=3", r"ppo_mini_batch_size must divide .* got 3. Use 2."),
         (f"{ACTOR}.use_dynamic_bsz=false", r"actor.use_dynamic_bsz must be true"),
         (f"{ACTOR}.ppo_max_token_len_per_gpu=100", r"must hold one row .*280 tokens\), got 100"),
+        (f"{ROLLOUT}.log_prob_max_token_len_per_gpu=9", r"log_prob_max\S+ must hold one row .*t 9"),
         ("env.tasks.num_train=4", r"data.train_batch_size must be <= the number of training tasks"),
         ("data.gen_batch_size=3", r"gen_batch_size must divide .*\(8\), got 3. Leave it at null."),
         (f"{ACTOR}.ppo_epochs=0", r"actor.ppo_epochs must be >= 1, got 0"),
