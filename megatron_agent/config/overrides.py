@@ -94,7 +94,9 @@ def group_lines(parsed: Sequence[Override], findings: Findings) -> list[str]:
     for override in filter(is_group, parsed):
         group, choice = override.key_or_group, override.value()
         options = group_options(group)
-        if choice in options or (choice is None and group == "experiment"):
+        if choice is None and group == "experiment":
+            continue  # the default, which Hydra does not take as an override
+        if choice in options:
             lines.append(str(override.input_line))
             continue
         remedy = _did_you_mean(str(choice), options) or f"The files are configs/{group}/*.yaml."

@@ -93,6 +93,11 @@ def test_an_experiment_gives_way_to_the_command_line() -> None:
     assert (config.run.name, config.trainer.total_training_steps) == ("demo", 3)
 
 
+@pytest.mark.parametrize("line", ["experiment=null", "+experiment=null"])
+def test_no_experiment_may_be_said(line: str) -> None:
+    assert compose_config([line]) == compose_config([])
+
+
 def test_the_roots_differ_in_credit() -> None:
     estimators = [
         compose_config(config_name=root).algorithm.adv_estimator for root in ("gigpo", "grpo")
