@@ -64,7 +64,7 @@ LAYOUT_KEYS: tuple[str, ...] = (
     "trainer.n_gpus_per_node",
     "trainer.nnodes",
 )
-"""Fixed too, unless optimizer states are saved in the form that can be cut anew."""
+"""Fixed too, unless optimizer states are saved in the form that can be cut anew, or left alone."""
 
 SEED_KEYS: tuple[str, ...] = (
     "env.seed",
@@ -117,7 +117,7 @@ def prepare_run(run_dir: Path, config: DictConfig, argv: Sequence[str]) -> RunFo
     tree = as_plain(config)
     attempts = record["attempts"]
     if attempts:
-        differences = _differences(run_dir, attempts[-1]["config"], tree)
+        differences = _differences(run_dir, _newest_training(attempts)["config"], tree)
         if differences.problems:
             if _has_begun(run_dir):
                 differences.raise_if_any()
@@ -207,11 +207,20 @@ def _has_begun(run_dir: Path) -> bool:
         return True  # what it says is judged where the run resumes
 
 
+def _newest_training(attempts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The attempt that the next one must go on with: an evaluation may have had another layout."""
+    trained = [a for a in attempts if not ConfigValues(a["config"]).flag("trainer.val_only")]
+    return (trained or attempts)[-1]
+
+
 def _differences(run_dir: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> Findings:
     findings = Findings()
     was, is_now = ConfigValues(before), ConfigValues(now)
-    can_recut = was.flag(f"{_MEGATRON}.dist_ckpt_optim_fully_reshardable")
-    for key in FIXED_KEYS if can_recut else (*FIXED_KEYS, *LAYOUT_KEYS):
+    may_recut = (
+        was.flag(f"{_MEGATRON}.dist_ckpt_optim_fully_reshardable")
+        or "optimizer" not in is_now.get("actor_rollout_ref.actor.checkpoint.load_contents", ())
+    )
+    for key in FIXED_KEYS if may_recut else (*FIXED_KEYS, *LAYOUT_KEYS):
         if _comparable(was, key) != _comparable(is_now, key):
             findings.problem(
                 key,

@@ -110,6 +110,21 @@ def test_the_layout_may_change_when_optimizer_states_can_be_cut_anew(
     assert prepare_run(tmp_path, config, []).attempt == 2
 
 
+def test_an_evaluation_may_have_another_layout_and_decides_none(
+    tmp_path: Path, config: DictConfig
+) -> None:
+    prepare_run(tmp_path, config, [])
+    (tmp_path / "checkpoints" / "global_step_1").mkdir(parents=True)
+    evaluation = config.copy()
+    evaluation.trainer.nnodes = 3
+    evaluation.trainer.val_only = True
+    with pytest.raises(ConfigProblemsError, match=r"trainer\.nnodes must stay 1"):
+        prepare_run(tmp_path, evaluation, [])  # would read optimizer states
+    evaluation.actor_rollout_ref.actor.checkpoint.load_contents = ["model"]
+    assert prepare_run(tmp_path, evaluation, []).attempt == 2
+    assert prepare_run(tmp_path, config, []).attempt == 3
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
