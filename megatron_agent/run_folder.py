@@ -216,10 +216,9 @@ def _newest_training(attempts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]
 def _differences(run_dir: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> Findings:
     findings = Findings()
     was, is_now = ConfigValues(before), ConfigValues(now)
-    may_recut = (
-        was.flag(f"{_MEGATRON}.dist_ckpt_optim_fully_reshardable")
-        or "optimizer" not in is_now.get("actor_rollout_ref.actor.checkpoint.load_contents", ())
-    )
+    read = is_now.get("actor_rollout_ref.actor.checkpoint.load_contents", ())
+    can_recut = was.flag(f"{_MEGATRON}.dist_ckpt_optim_fully_reshardable")
+    may_recut = can_recut or "optimizer" not in read
     for key in FIXED_KEYS if may_recut else (*FIXED_KEYS, *LAYOUT_KEYS):
         if _comparable(was, key) != _comparable(is_now, key):
             findings.problem(
