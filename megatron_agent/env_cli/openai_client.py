@@ -1,12 +1,13 @@
 """Chat completions from any OpenAI-compatible server (SGLang included), with the standard library.
 
 The key is read from the environment (``OPENAI_API_KEY``), goes to the named server alone, and never
-into a message, a log or a file: redirects are not followed, and it is not sent in the clear to
-another machine.
+into a message, a log or a file: redirects are not followed, it is not sent in the clear to another
+machine, and a server that repeats it is not quoted to the letter.
 """
 
 from __future__ import annotations
 
+import http.client
 import ipaddress
 import json
 import os
@@ -22,7 +23,12 @@ from urllib.parse import urlsplit
 from megatron_agent.errors import ConfigError, GenerationError
 
 KEY_VARIABLE = "OPENAI_API_KEY"
-_ADDRESS = re.compile(r"(?P<base>https?://[^/:\s]+(?::\d+)?(?:/[^:\s]*)?):(?P<model>\S+)")
+_ADDRESS = re.compile(
+    r"(?P<base>https?://(?:\[[\da-fA-F:.]+\]|[^/:\s@\[\]]+)(?::\d+)?(?P<path>/[^:\s@]*)?)"
+    r":(?P<model>\S+)"
+)
+_NOT_IN_KEYS = frozenset(" \"'\\")
+"""All but the first are escaped where an answer is quoted: the key would not be found in it."""
 _PATIENCE_S = (1.0, 4.0, 15.0)
 """Pauses before a busy server (429, 5xx, no connection) is asked again."""
 _MOST_RESPONSE_BYTES = 16 * 2**20
@@ -49,10 +55,18 @@ class ChatServer:
         """Read ``BASE_URL:MODEL``.
 
         Raises:
-            ConfigError: not of that form, or the key would travel in the clear.
+            ConfigError: not of that form, the key would travel in the clear, or it cannot be one.
         """
         match = _ADDRESS.fullmatch(address)
-        if match is None:
+        # After a path it is part of the model's name; elsewhere it may follow a password.
+        if "@" in address and not (match and match["path"]):
+            raise ConfigError(
+                "--policy",
+                "must have an address without a user name or password",
+                "one with '@'",
+                f"Leave them out, and put the key into ${KEY_VARIABLE}.",
+            )
+        if match is None or not _is_url(match["base"]):
             raise ConfigError(
                 "--policy",
                 "must be openai:BASE_URL:MODEL",
@@ -60,7 +74,7 @@ class ChatServer:
                 "Write for example openai:http://127.0.0.1:30000/v1:my-model.",
             )
         server = cls(base_url=match["base"].rstrip("/"), model=match["model"], **settings)
-        if os.environ.get(KEY_VARIABLE) and not server._is_private:
+        if _key() and not server._is_private:
             raise ConfigError(
                 "--policy",
                 f"must have an https address while ${KEY_VARIABLE} is set",
@@ -111,27 +125,25 @@ class ChatServer:
         opener = urllib.request.build_opener(*handlers)
         try:
             with opener.open(request, timeout=self.timeout_s) as response:
-                return json.loads(response.read(_MOST_RESPONSE_BYTES))
+                answer = response.read(_MOST_RESPONSE_BYTES)
         except urllib.error.HTTPError as error:
             with error:
-                said = error.read(300).decode("utf-8", "replace").strip()
-            message = f"{self.base_url} answered {error.code}: {self._without_key(said)}"
+                said = error.read(_MOST_RESPONSE_BYTES).decode("utf-8", "replace").strip()
+            message = f"{self.base_url} answered {error.code}: {_without_key(said)[:300]}"
             if error.code == 429 or error.code >= 500:
                 raise _BusyError(message) from None
             raise GenerationError(message) from None
-        except (OSError, TimeoutError) as error:
-            raise _BusyError(f"{self.base_url} cannot be reached: {error}") from None
-        except ValueError as error:
+        except (OSError, http.client.HTTPException) as error:
+            reason = _without_key(str(error)) or type(error).__name__
+            raise _BusyError(f"{self.base_url} cannot be reached: {reason}") from None
+        try:
+            return json.loads(answer)
+        except (ValueError, RecursionError) as error:
             raise GenerationError(f"{self.base_url} did not answer in JSON: {error}") from None
 
     def _authorization(self) -> dict[str, str]:
-        key = os.environ.get(KEY_VARIABLE)
+        key = _key()
         return {"Authorization": f"Bearer {key}"} if key else {}
-
-    def _without_key(self, text: str) -> str:
-        """A server may repeat the key in its complaint."""
-        key = os.environ.get(KEY_VARIABLE)
-        return text.replace(key, "***") if key else text
 
 
 class _BusyError(Exception):
@@ -158,7 +170,38 @@ def _text_of(answer: Any) -> str:
     try:
         text = answer["choices"][0]["message"]["content"]
     except (KeyError, IndexError, TypeError):
-        raise GenerationError(
-            f"the answer has no choices[0].message.content: {str(answer)[:200]}"
-        ) from None
-    return text if isinstance(text, str) else ""
+        said = _without_key(str(answer))[:200]  # in this order: half a key would not be found
+        raise GenerationError(f"the answer has no choices[0].message.content: {said}") from None
+    return _without_key(text) if isinstance(text, str) else ""
+
+
+def _is_url(base: str) -> bool:
+    try:
+        parts = urlsplit(base)
+        (parts.hostname or "").encode("idna")
+        return parts.path.isascii() and parts.port != 0  # to ask for the port checks it
+    except ValueError:
+        return False
+
+
+def _key() -> str:
+    """The key of the environment, or nothing; a file that it was read from adds line ends.
+
+    Raises:
+        ConfigError: it has characters that no key has. The message does not show them.
+    """
+    key = os.environ.get(KEY_VARIABLE, "").strip()
+    if not (key.isascii() and key.isprintable()) or _NOT_IN_KEYS & set(key):
+        raise ConfigError(
+            f"${KEY_VARIABLE}",
+            "must be letters, digits and signs without spaces, line ends, quotes or backslashes",
+            "a value with another character",
+            "Set it to the key alone.",
+        )
+    return key
+
+
+def _without_key(text: str) -> str:
+    """A server may repeat the key in what it says."""
+    key = _key()
+    return text.replace(key, "***") if key else text

@@ -108,6 +108,81 @@ def test_the_key_goes_to_the_server_and_nowhere_else(
     assert KEY not in str(error.value) + repr(chat) + caplog.text
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, {"error": f"Bearer {KEY}"}),
+        (200, {"error": "x" * 180 + KEY}),  # half a key would be cut off the message
+        (400, b"x" * 290 + KEY.encode()),
+    ],
+)
+def test_a_key_in_an_answer_is_not_shown(
+    server: StandIn, monkeypatch: pytest.MonkeyPatch, answer: tuple[int, Any]
+):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    server.answers = [answer]
+    with pytest.raises(GenerationError) as error:
+        client(server).complete("a", seed=0)
+    assert KEY[:4] not in str(error.value)
+    server.answers = [(200, says(f"<action>{KEY}</action>"))]
+    assert client(server).complete("a", seed=0) == "<action>***</action>"
+
+
+def test_a_key_from_a_file_may_end_in_a_line_end(server: StandIn, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_API_KEY", f" {KEY}\n")
+    server.answers = [(200, says("ok"))]
+    client(server).complete("a", seed=0)
+    assert server.requests[0][1]["Authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize("key", ["sk-one\nsk-two", "sk-one two", '"sk-one"', "sk-ö", "sk\\one"])
+def test_a_key_that_cannot_be_one_is_refused_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, key: str
+):
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(ConfigError, match=r"\$OPENAI_API_KEY must be letters, digits") as error:
+        ChatServer.parse("https://api.example.com/v1:model")
+    assert "sk" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://user:pw@example.com/v1:m",
+        "https://user:pw@example.com:m",
+        "https://user:p/w@example.com/v1:m",
+        "https://pw@example.com/v1:m",
+        "https://example.com/pw@/v1:m",
+    ],
+)
+def test_an_address_with_a_password_is_refused_and_not_shown(address: str):
+    with pytest.raises(ConfigError, match="an address without a user name or password") as error:
+        ChatServer.parse(address)
+    assert "pw" not in str(error.value)
+
+
+def test_a_model_may_have_an_at_sign_in_its_name():
+    chat = ChatServer.parse("https://example.com/v1:@cf/org/model@2")
+    assert (chat.base_url, chat.model) == ("https://example.com/v1", "@cf/org/model@2")
+
+
+def test_an_address_may_be_a_number_in_brackets(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    chat = ChatServer.parse("http://[::1]:1/v1:m", patience_s=())
+    assert chat.base_url == "http://[::1]:1/v1"
+    with pytest.raises(GenerationError, match="cannot be reached"):
+        chat.complete("a", seed=0)
+
+
+def test_an_answer_that_breaks_off_is_named(server: StandIn, monkeypatch: pytest.MonkeyPatch):
+    server.answers = [(200, b"[" * 100_000)]
+    with pytest.raises(GenerationError, match="did not answer in JSON"):
+        client(server).complete("a", seed=0)
+    monkeypatch.setattr(Handler, "protocol_version", "")  # no status line
+    with pytest.raises(GenerationError, match="cannot be reached"):
+        client(server).complete("a", seed=0)
+
+
 def test_a_redirect_is_not_followed(server: StandIn, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     server.answers = [(302, b"")]
@@ -169,7 +244,19 @@ def test_a_broken_text_can_be_sent(server: StandIn):
 
 
 @pytest.mark.parametrize(
-    "address", ["", "http://host", "ftp://host:m", "host:80/v1:m", "http://:m"]
+    "address",
+    [
+        "",
+        "http://host",
+        "ftp://host:m",
+        "host:80/v1:m",
+        "http://:m",
+        "http://[::g]/v1:m",
+        "http://[1:2:3]/v1:m",
+        "http://host:99999/v1:m",
+        "http://a..b/v1:m",
+        "http://host/ü:m",
+    ],
 )
 def test_an_address_of_another_form_is_named(address: str):
     with pytest.raises(ConfigError, match=r"--policy must be openai:BASE_URL:MODEL, got 'openai:"):
