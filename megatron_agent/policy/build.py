@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,11 +108,18 @@ def build_policy(
 
 
 def check_destination(folder: Path, *, overwrite: bool) -> None:
-    """Refuse a folder that is there already, unless it is a policy and may be replaced.
+    """Refuse a folder that is there already, unless it is a policy and may be replaced; and one
+    that cannot be made, before an hour of training is lost.
 
     Raises:
         ConfigError: see above.
     """
+    nearest = next(parent for parent in folder.absolute().parents if parent.exists())
+    try:
+        tempfile.TemporaryDirectory(dir=nearest).cleanup()
+    except OSError as error:
+        rule = f"must be in a folder that can be written to ({error.strerror}: {nearest})"
+        raise ConfigError("out", rule, str(folder), "Choose another place.") from error
     if not folder.exists():
         return
     if not overwrite:

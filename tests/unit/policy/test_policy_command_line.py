@@ -69,6 +69,16 @@ def test_an_existing_folder_is_kept(
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
+def test_a_folder_that_cannot_be_made_is_refused_before_the_work(
+    program: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert program.main(["--out", str(tmp_path / "file" / "policy")]) == 2
+    message = "--out must be in a folder that can be written to (Not a directory: "
+    assert message in capsys.readouterr().err
+    assert program.main(["--out", "/proc/none/policy"]) == 2
+
+
 def test_a_task_file_without_training_rows_is_refused(
     program: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
