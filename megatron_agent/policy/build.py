@@ -109,7 +109,7 @@ def build_policy(
 
 def check_destination(folder: Path, *, overwrite: bool) -> None:
     """Refuse a folder that is there already, unless it is a policy and may be replaced; and one
-    that cannot be made, before an hour of training is lost.
+    that cannot be made, before the work and not after it.
 
     Raises:
         ConfigError: see above.
