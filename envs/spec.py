@@ -77,9 +77,30 @@ class EnvSpec:
         """
         if self.task_list is None:
             return [TaskStart(name=str(seed), seed=seed, options=options) for seed in range(num)]
-        listed = self.task_list(split, self.resolve_options(options))
-        chosen = listed[:: max(1, len(listed) // num)][:num] if num else []
-        return [replace(start, options={**options, **start.options}) for start in chosen]
+        listed = self.listed_starts(split, options)
+        return listed[:: max(1, len(listed) // num)][:num] if num else []
+
+    def listed_starts(self, split: str, options: Mapping[str, Any]) -> list[TaskStart]:
+        """The fixed list of a split, each task with all its options. Options that name a task (a
+        game, a goal) leave that one alone.
+
+        Raises:
+            ValueError: as of `task_list`, or no task of the split is the one that is named.
+        """
+        assert self.task_list is not None
+        default = self.default_options
+        named = {name: value for name, value in options.items() if value != default.get(name)}
+        starts = [
+            replace(start, options={**options, **start.options})
+            for start in self.task_list(split, self.resolve_options(options))
+            if all(start.options.get(name, value) == value for name, value in named.items())
+        ]
+        if named and not starts:
+            raise ValueError(
+                f"split {split!r} has no task with {named!r}. Correct the options, or take another "
+                f"split of {', '.join(self.splits)}."
+            )
+        return starts
 
     def require_data(self, options: Mapping[str, Any] | None) -> None:
         """Raise `envs.data.EnvDataError` when data are needed and not there."""

@@ -140,11 +140,12 @@ def generate_tasks(
 
 
 def list_tasks(env: str, split: str, options: Mapping[str, Any] | None = None) -> list[EnvTask]:
-    """Every task of a split of an environment with a fixed list, in the environment's order.
+    """Every task of a split of an environment with a fixed list, in the environment's order; with
+    options that name one task (``{"game": ...}``), that one alone.
 
     Raises:
-        TaskError: unknown environment or split, an environment without a list, or data that are
-            not there.
+        TaskError: unknown environment, split or named task, an environment without a list, or data
+            that are not there.
     """
     spec = load_spec(env, "list_tasks, field 'env'")
     options = check_options(spec, dict(options or {}), "list_tasks, field 'options'")
@@ -154,7 +155,7 @@ def list_tasks(env: str, split: str, options: Mapping[str, Any] | None = None) -
             f"{env!r}. Draw seeds with generate_tasks."
         )
     try:
-        starts = spec.task_list(split, spec.resolve_options(options))
+        starts = spec.listed_starts(split, options)
     except ValueError as error:
         raise TaskError(f"the task list of environment {env!r}: {error}") from error
     return [
@@ -163,7 +164,7 @@ def list_tasks(env: str, split: str, options: Mapping[str, Any] | None = None) -
             task_id=f"{env}-{split}-{start.name}",
             seed=start.seed,
             split=split,
-            options={**options, **start.options},
+            options=start.options,
         )
         for start in starts
     ]

@@ -19,7 +19,7 @@ from envs.options import Option, is_int, resolve_options
 from envs.webshop.actions import MAX_QUERY_CHARS, argument_of, read_action
 from envs.webshop.catalogue import Catalogue, load_catalogue
 from envs.webshop.files import find_files, find_prepared
-from envs.webshop.goals import Goal, listed_goals
+from envs.webshop.goals import Goal, listed_goals, split_of
 from envs.webshop.pages import BUY_NOW, SEARCH_PAGE, Place, clickables, follow, render
 from envs.webshop.reward import score_purchase
 
@@ -58,16 +58,21 @@ _PERFECT = 1.0 - 1e-9
 
 
 def task_list(split: str, options: Mapping[str, Any]) -> list[TaskStart]:
-    """The goals of ``train`` or ``eval`` as tasks; see `envs.webshop.goals.listed_goals`.
+    """The goals of ``train`` or ``eval`` as tasks; see `envs.webshop.goals.listed_goals`. A goal
+    that ``options`` name need not be one of the few of its product that are listed.
 
     Raises:
-        ValueError: another split.
+        ValueError: another split, or an unknown goal.
         EnvDataError: no data.
     """
     if split not in SPLITS:
         raise ValueError(f"webshop has the splits {', '.join(SPLITS)}, got {split!r}.")
-    shop = catalogue_of(resolve_options(NAME, OPTION_RULES, options))
+    resolved = resolve_options(NAME, OPTION_RULES, options)
+    shop = catalogue_of(resolved)
     names = listed_goals(shop.candidates, shop.goal_kind, split)
+    if resolved["goal"]:
+        goal = shop.named_goal(resolved["goal"])
+        names = iter([goal.name] if split_of(goal.target) == split else [])
     return [TaskStart(name=name, options={"goal": name}) for name in names]
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from envs.webshop.env import WebShopEnv, start_key, task_list
+from envs.webshop import env as env_module
+from envs.webshop.env import SPLITS, WebShopEnv, start_key, task_list
 from envs.webshop.goals import (
     Goal,
     draw_goal,
@@ -85,6 +86,17 @@ def test_of_a_product_with_many_goals_a_few_are_listed(shirt: Product):
     listed = list(listed_goals([product], "synthetic", split_of(product)))
     assert len(listed) == 20
     assert listed == list(listed_goals([product], "synthetic", split_of(product)))
+
+
+def test_a_goal_that_is_named_is_the_only_task_of_its_products_split(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(env_module, "listed_goals", lambda *_: iter(["b0shirt001-0"]))
+    named = {**options, "goal": "b0shirt001-3"}  # not one of those that are listed
+    lists = {split: [start.name for start in task_list(split, named)] for split in SPLITS}
+    assert sorted(lists.values()) == [[], ["b0shirt001-3"]]
+    with pytest.raises(ValueError, match="has the synthetic goals 0 to 3"):
+        task_list("train", {**options, "goal": "b0shirt001-4"})
 
 
 def test_an_unknown_split_is_refused(options: dict[str, Any]):
