@@ -164,7 +164,7 @@ class GymAdapter(TextEnv):
             kwargs.setdefault("render_mode", "ansi")
         try:
             self._gym, self._made_with = self._make_gym(**kwargs), options
-        except (TypeError, ValueError) as error:
+        except Exception as error:  # whatever the constructor of a stranger raises
             raise ValueError(
                 f"option 'kwargs' of environment {self._name!r} must suit it, got "
                 f"{options['kwargs']!r}: {error}"

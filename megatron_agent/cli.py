@@ -28,9 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program name; ``sys.argv`` by default.
 
     Returns:
-        Exit code: 0 done, 1 for a comparison that failed or warnings of the doctor, 2 for errors of
-        the doctor or a mistake that one of our errors explains, 130 for Ctrl-C outside of training
-        steps (`megatron_agent.backend.stop` has those); other errors propagate.
+        Exit code: 0 done, 1 for a comparison that failed, an evaluation without an episode that did
+        not fail, or warnings of the doctor, 2 for errors of the doctor or a mistake that one of our
+        errors explains, 130 for Ctrl-C outside of training steps (`megatron_agent.backend.stop` has
+        those); other errors propagate.
     """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     arguments = list(sys.argv[1:] if argv is None else argv)

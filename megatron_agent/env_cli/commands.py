@@ -11,6 +11,7 @@ from typing import Any
 from megatron_agent.errors import ConfigError, RegistryError, TaskError
 
 _CHECK_FAILED = 1
+_NOTHING_PLAYED = 1
 _DEFAULT_MAX_STEPS = 50
 
 
@@ -102,6 +103,23 @@ def _spec_and_options(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any
     return spec, options
 
 
+def _drawn_tasks(
+    spec: Any, options: Mapping[str, Any], split: str, num: int, seed: int
+) -> list[Any]:
+    """Tasks to play, at least one; raises TaskError, also when their data are not there."""
+    from envs.data import EnvDataError
+    from megatron_agent.tasks import draw_tasks
+
+    try:
+        spec.require_data(options)
+    except EnvDataError as error:
+        raise TaskError(str(error)) from error
+    tasks = draw_tasks(spec.name, split, num, seed, options)
+    if not tasks:
+        raise TaskError(f"environment {spec.name!r} has no task in split {split!r}.")
+    return tasks
+
+
 def _positive(value: int, flag: str) -> None:
     if value < 1:
         raise ConfigError(flag, "must be >= 1", value, "Use a larger number.")
@@ -148,22 +166,18 @@ def _check(arguments: argparse.Namespace, _argv: Sequence[str]) -> int:
 
 def _play(arguments: argparse.Namespace, _argv: Sequence[str]) -> int:
     from megatron_agent.env_cli.play import play
-    from megatron_agent.tasks import draw_tasks
 
     spec, options = _spec_and_options(arguments)
-    tasks = draw_tasks(spec.name, arguments.split, 1, arguments.seed, options)
-    if not tasks:
-        raise TaskError(f"environment {spec.name!r} has no task in split {arguments.split!r}.")
-    play(spec, tasks[0], ask=input, say=_say)
+    (task,) = _drawn_tasks(spec, options, arguments.split, 1, arguments.seed)
+    play(spec, task, ask=input, say=_say)
     return 0
 
 
 def _eval(arguments: argparse.Namespace, _argv: Sequence[str]) -> int:
     from envs.prompt_template import TemplateError, with_prompt_file
-    from megatron_agent.env_cli.agents import make_agent
+    from megatron_agent.env_cli.agents import ModelAgent, make_agent
     from megatron_agent.env_cli.evaluate import EvalSettings, play_tasks, summarise, summary_lines
     from megatron_agent.rollout.memory import load_memory
-    from megatron_agent.tasks import draw_tasks
 
     for flag in ("episodes", "parallel", "max_tokens"):
         _positive(getattr(arguments, flag), f"--{flag.replace('_', '-')}")
@@ -189,7 +203,9 @@ def _eval(arguments: argparse.Namespace, _argv: Sequence[str]) -> int:
         num_parallel=arguments.parallel,
         seed=arguments.seed,
     )
-    tasks = draw_tasks(spec.name, arguments.split, arguments.episodes, arguments.seed, options)
+    tasks = _drawn_tasks(spec, options, arguments.split, arguments.episodes, arguments.seed)
+    if isinstance(agent, ModelAgent):
+        agent.server.complete("Say yes.", seed=0)  # what is wrong is told once, before all episodes
     episodes = play_tasks(spec, agent, tasks, settings)
     summary = {
         "env": spec.name,
@@ -205,7 +221,7 @@ def _eval(arguments: argparse.Namespace, _argv: Sequence[str]) -> int:
         _say(f"{spec.name}, split {arguments.split}, {arguments.policy}")
         for line in summary_lines(summary):
             _say(line)
-    return 0
+    return _NOTHING_PLAYED if all(episode.failure for episode in episodes) else 0
 
 
 def _max_steps(arguments: argparse.Namespace) -> int:

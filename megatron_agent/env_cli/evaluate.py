@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from envs.base import Observation, StepOutcome
+from envs.base import Observation, StepOutcome, TextEnv
 from envs.spec import EnvSpec
 from megatron_agent.env_cli.agents import Agent, Moment
 from megatron_agent.errors import EnvError, GenerationError
 from megatron_agent.policy.evaluate import wilson_interval
+from megatron_agent.rollout.env_worker import checked_observation, checked_outcome
 from megatron_agent.rollout.episode import run_episode
 from megatron_agent.rollout.memory import load_memory
 from megatron_agent.rollout.parts import MessageContent
 from megatron_agent.task_rows import EnvTask
 from megatron_agent.types import EncodedPrompt, Episode, Generation
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +50,8 @@ async def _play_all(
     spec: EnvSpec, agent: Agent, tasks: Sequence[EnvTask], settings: EvalSettings
 ) -> list[Episode]:
     places = asyncio.Semaphore(settings.num_parallel)
+    # asyncio's own has few threads, and a model's answer is waited for in one.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(settings.num_parallel))
 
     async def play(number: int, task: EnvTask) -> Episode:
         async with places:
@@ -72,32 +80,46 @@ async def _play(
 
 
 class _LocalSession:
-    """One environment in this process, so that an expert can look into it."""
+    """One environment in this process, so that an expert can look into it. As in a worker process,
+    whatever the environment raises is a failure of its episode.
+    """
 
     num_restores = 0
 
     def __init__(self, spec: EnvSpec, task: EnvTask) -> None:
-        self.env = spec.make()
-        self._task = task
+        self._spec, self._task = spec, task
+        self.env: TextEnv | None = None
         self.observation: Observation | None = None
 
     async def reset(self) -> Observation:
-        try:
-            self.observation = self.env.reset(seed=self._task.seed, options=self._task.options)
-        except Exception as error:  # the environment of a stranger may raise anything
-            raise EnvError(f"reset raised {type(error).__name__}: {error}") from error
+        with _as_env_error("reset"):
+            self.env = self._spec.make()
+            observation = self.env.reset(seed=self._task.seed, options=self._task.options)
+            self.observation = checked_observation(observation, "reset()")
         return self.observation
 
     async def step(self, action: str) -> StepOutcome:
-        try:
-            outcome = self.env.step(action)
-        except Exception as error:  # the environment of a stranger may raise anything
-            raise EnvError(f"step raised {type(error).__name__}: {error}") from error
+        assert self.env is not None
+        with _as_env_error("step"):
+            outcome = checked_outcome(self.env.step(action))
         self.observation = outcome.observation
         return outcome
 
     async def close(self) -> None:
-        self.env.close()
+        try:
+            if self.env is not None:
+                with _as_env_error("close"):
+                    self.env.close()
+        except EnvError as error:
+            _log.warning("%s: %s", self._task.task_id, error)
+
+
+@contextmanager
+def _as_env_error(operation: str) -> Iterator[None]:
+    try:
+        yield
+    except (Exception, SystemExit) as error:  # the environment of a stranger may raise anything
+        raise EnvError(f"{operation} raised {type(error).__name__}: {error}") from error
 
 
 class _Player:
@@ -118,7 +140,7 @@ class _Player:
 
     async def generate(self, prompt: EncodedPrompt, request_id: str) -> Generation:
         """Ask the agent."""
-        assert self._session.observation is not None
+        assert self._session.observation is not None and self._session.env is not None
         moment = Moment(
             prompt=self._prompt,
             observation=self._session.observation,

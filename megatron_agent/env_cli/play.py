@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from envs.base import Observation, TextEnv
 from envs.spec import EnvSpec
+from megatron_agent.errors import EnvError
 from megatron_agent.task_rows import EnvTask
 
 HELP = "Type an action or its number; ? shows the expert's advice, quit ends."
@@ -24,6 +25,9 @@ def play(
 
     Returns:
         The sum of rewards.
+
+    Raises:
+        EnvError: the environment refuses the task's options.
     """
     env = spec.make()
     try:
@@ -39,7 +43,10 @@ def _play(
     ask: Callable[[str], str],
     say: Callable[[str], None],
 ) -> float:
-    observation = env.reset(seed=task.seed, options=task.options)
+    try:
+        observation = env.reset(seed=task.seed, options=task.options)
+    except ValueError as error:  # of an option that cannot work; all else is the environment's bug
+        raise EnvError(f"environment {spec.name!r} cannot start: {error}") from error
     total, num_steps = 0.0, 0
     say(f"{spec.description} {HELP}")
     while True:

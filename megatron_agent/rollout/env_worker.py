@@ -68,7 +68,7 @@ class Worker:
             self._envs[session_key] = load_env(env).make()
         try:
             observation = self._envs[session_key].reset(seed=seed, options=dict(options))
-            return _checked_observation(observation, "reset()")
+            return checked_observation(observation, "reset()")
         except Exception:
             self._close(session_key)  # nobody will ask for it again
             raise
@@ -76,25 +76,40 @@ class Worker:
     def _step(self, session_key: str, *, action: str) -> StepOutcome:
         if session_key not in self._envs:
             raise RuntimeError("step() came before reset().")
-        outcome = self._envs[session_key].step(action)
-        if not isinstance(outcome, StepOutcome):
-            raise TypeError(f"step() must return a StepOutcome, got {type(outcome).__name__}.")
-        reward = float(outcome.reward)
-        if not math.isfinite(reward):
-            raise ValueError(f"step() must return a finite reward, got {reward!r}.")
-        return StepOutcome(
-            observation=_checked_observation(outcome.observation, "step()"),
-            reward=reward,
-            terminated=bool(outcome.terminated),
-            truncated=bool(outcome.truncated),
-            action_valid=bool(outcome.action_valid),
-            info={str(key): plain(value) for key, value in outcome.info.items()},
-        )
+        return checked_outcome(self._envs[session_key].step(action))
 
     def _close(self, session_key: str) -> None:
         env = self._envs.pop(session_key, None)
         if env is not None:
             env.close()
+
+
+def checked_observation(observation: Any, origin: str) -> Observation:
+    """``observation``, which ``origin`` gave; raises TypeError when it is none."""
+    if not isinstance(observation, Observation):
+        raise TypeError(f"{origin} must give an Observation, got {type(observation).__name__}.")
+    if not isinstance(observation.text, str):
+        raise TypeError(
+            f"{origin} must give an Observation with a text, got {type(observation.text).__name__}."
+        )
+    return observation
+
+
+def checked_outcome(outcome: Any) -> StepOutcome:
+    """``outcome`` in plain values; raises TypeError or ValueError when ``step`` may not give it."""
+    if not isinstance(outcome, StepOutcome):
+        raise TypeError(f"step() must return a StepOutcome, got {type(outcome).__name__}.")
+    reward = float(outcome.reward)
+    if not math.isfinite(reward):
+        raise ValueError(f"step() must return a finite reward, got {reward!r}.")
+    return StepOutcome(
+        observation=checked_observation(outcome.observation, "step()"),
+        reward=reward,
+        terminated=bool(outcome.terminated),
+        truncated=bool(outcome.truncated),
+        action_valid=bool(outcome.action_valid),
+        info={str(key): plain(value) for key, value in outcome.info.items()},
+    )
 
 
 def plain(value: Any) -> Any:
@@ -151,16 +166,6 @@ def _answer(
         traceback.print_exc()
         text = f"{operation} raised {type(error).__name__}: {error}"[:2000]
         return encode_frame((ERROR, text, time.perf_counter() - started_s))
-
-
-def _checked_observation(observation: Any, origin: str) -> Observation:
-    if not isinstance(observation, Observation):
-        raise TypeError(f"{origin} must give an Observation, got {type(observation).__name__}.")
-    if not isinstance(observation.text, str):
-        raise TypeError(
-            f"{origin} must give an Observation with a text, got {type(observation.text).__name__}."
-        )
-    return observation
 
 
 def _die_with_parent(parent_pid: int) -> None:

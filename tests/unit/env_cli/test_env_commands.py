@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,12 +11,15 @@ from typing import Any
 import pytest
 
 from envs import registry
-from envs.base import TaskStart
+from envs.base import Observation, TaskStart
+from envs.options import Option, is_int
 from envs.registry import env_names, load_env
+from envs.spec import EnvSpec
 from megatron_agent import cli
 from megatron_agent.env_cli.agents import make_agent
 from megatron_agent.env_cli.evaluate import EvalSettings, play_tasks, summarise
 from megatron_agent.env_cli.play import play
+from megatron_agent.errors import TaskError
 from megatron_agent.tasks import draw_tasks
 
 pytestmark = pytest.mark.unit
@@ -41,8 +45,6 @@ def test_a_check_prints_its_report(capsys: pytest.CaptureFixture[str]):
 def test_a_check_that_fails_has_exit_code_one(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    import dataclasses
-
     broken = dataclasses.replace(load_env("frozenlake"), expert=lambda env: [])
     monkeypatch.setattr(registry, "load_env", lambda name: broken)
     assert run("check", "frozenlake", "--n", "2", "--tasks", "1", "--json") == 1
@@ -78,6 +80,10 @@ def test_a_check_that_fails_has_exit_code_one(
             ["eval", "taxi", "--policy", "random", "--prompt-file", "no/such"],
             "--prompt-file must",
         ),
+        (["eval", "openenv", "--policy", "random"], "openenv"),
+        (["play", "openenv"], "openenv"),
+        (["play", "gym:FrozenLake-v1", "--option", "kwargs={foo: 1}"], "'kwargs'"),
+        (["play", "gym:FrozenLake-v1", "--option", "kwargs={map_name: foo}"], "must suit it"),
     ],
 )
 def test_a_mistake_has_exit_code_two_and_one_message(
@@ -130,8 +136,6 @@ def test_memory_and_prompt_file_reach_the_prompt(
 
 
 def test_figures_are_told_by_task_type_too():
-    import dataclasses
-
     spec = load_env("frozenlake")
     tasks = draw_tasks("frozenlake", "eval", 4)
     episodes = play_tasks(
@@ -154,38 +158,114 @@ def test_figures_are_told_by_task_type_too():
     assert by_type["hard"]["success_rate"] == 1.0
 
 
-def test_an_environment_that_breaks_is_a_failure_of_its_episode():
-    import dataclasses
+def _raise(error: BaseException) -> Any:
+    raise error
 
-    class Broken(type(load_env("frozenlake").make())):  # type: ignore[misc]
-        def reset(self, *, seed: int, options: Mapping[str, Any] | None = None) -> Any:
-            raise OSError("no ice")
 
-    spec = dataclasses.replace(load_env("frozenlake"), make=Broken)
+LAKE = type(load_env("frozenlake").make())
+
+
+@pytest.mark.parametrize(
+    ("method", "broken", "failure"),
+    [
+        ("__init__", lambda self: _raise(OSError("no ice")), "reset raised OSError: no ice"),
+        ("reset", lambda self, **_: _raise(OSError("no ice")), "reset raised OSError: no ice"),
+        ("reset", lambda self, **_: _raise(SystemExit(3)), "reset raised SystemExit: 3"),
+        (
+            "reset",
+            lambda self, **_: (Observation(text="ice", anchor=0), {}),
+            "reset raised TypeError: reset() must give an Observation, got tuple",
+        ),
+        ("step", lambda self, action: _raise(OSError("no ice")), "step raised OSError: no ice"),
+        (
+            "step",
+            lambda self, action: (Observation(text="ice", anchor=0), 0.0, False, False, {}),
+            "step raised TypeError: step() must return a StepOutcome, got tuple",
+        ),
+    ],
+)
+def test_an_environment_that_breaks_is_a_failure_of_its_episode(
+    method: str, broken: Any, failure: str
+):
+    summary = _evaluated(type("Broken", (LAKE,), {method: broken}))
+    ((found, count),) = summary["failures"].items()
+    assert found.startswith(f"env_error: {failure}")
+    assert count == 2
+    assert summary["mean_steps"] == (method == "step")
+
+
+def test_an_environment_that_cannot_be_closed_was_played(caplog: pytest.LogCaptureFixture):
+    broken = {"close": lambda self: self._gym and _raise(OSError("frozen"))}
+    summary = _evaluated(type("Broken", (LAKE,), broken))
+    assert summary["failures"] == {}
+    assert "close raised OSError: frozen" in caplog.text
+
+
+def _evaluated(make: Any) -> dict[str, Any]:
+    spec = dataclasses.replace(load_env("frozenlake"), make=make)
     agent = make_agent("random", spec, temperature=1, max_tokens=1)
     tasks = draw_tasks("frozenlake", "eval", 2)
-    summary = summarise(play_tasks(spec, agent, tasks, EvalSettings(max_steps=3)))
-    assert summary["failures"] == {"env_error: reset raised OSError: no ice": 2}
-    assert summary["mean_steps"] == 0
+    return summarise(play_tasks(spec, agent, tasks, EvalSettings(max_steps=3)))
 
 
-def test_fixed_lists_have_splits_of_their_own(monkeypatch: pytest.MonkeyPatch):
-    import dataclasses
-
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> EnvSpec:
+    """An environment with nine tasks in each of three splits."""
     from megatron_agent import task_rows
 
     def task_list(split: str, options: Mapping[str, Any]) -> list[TaskStart]:
-        return [TaskStart(name=f"m{seed}", seed=seed) for seed in range(9)]
+        names = [f"{split}/m{number}" for number in range(9)]
+        return [TaskStart(name=name, options={"map": name}) for name in names]
 
+    rules = {
+        "map": Option(default="", rule="a map", allows=lambda value: isinstance(value, str)),
+        "size": Option(default=4, rule="a size", allows=is_int),
+    }
     spec = dataclasses.replace(
-        load_env("frozenlake"), task_list=task_list, splits=("train", "eval", "eval_out")
+        load_env("frozenlake"),
+        task_list=task_list,
+        splits=("train", "eval", "eval_out"),
+        option_rules=rules,
     )
     monkeypatch.setattr(task_rows, "load_env", lambda name: spec)
+    return spec
+
+
+def test_a_task_that_an_option_names_is_the_one_that_is_played(listed: EnvSpec):
+    options = {"map": "eval/m5", "size": 5}
+    (task,) = draw_tasks("frozenlake", "eval", 100, 0, options)
+    assert task.task_id == "frozenlake-eval-eval/m5"
+    assert task.options == options
+    (start,) = listed.starts("eval", 3, options)
+    assert start.options == options
+    assert len(draw_tasks("frozenlake", "eval", 100, 0, {"map": ""})) == 9
+    assert len(listed.starts("eval", 3, {"map": "", "size": 5})) == 3
+
+
+@pytest.mark.parametrize("name", ["nosuch", "eval/m5"])
+def test_a_named_task_that_is_not_in_the_split_is_refused(listed: EnvSpec, name: str):
+    with pytest.raises(TaskError, match=rf"split 'train' has no task with \{{'map': '{name}'\}}.*"
+                       r"another split of train, eval, eval_out"):  # fmt: skip
+        draw_tasks("frozenlake", "train", 1, 0, {"map": name})
+    with pytest.raises(ValueError, match="has no task with"):
+        listed.starts("train", 1, {"map": name})
+
+
+def test_an_evaluation_in_which_every_episode_failed_has_exit_code_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    helpless = dataclasses.replace(load_env("frozenlake"), expert=lambda env: [])
+    monkeypatch.setattr(registry, "load_env", lambda name: helpless)
+    assert run("eval", "frozenlake", "--policy", "expert", "--episodes", "2") == 1
+    assert "failed   2 x generation_error: the agent gave up." in capsys.readouterr().out
+
+
+def test_fixed_lists_have_splits_of_their_own(listed: EnvSpec):
     chosen = draw_tasks("frozenlake", "eval_out", 4)
     assert len(chosen) == 4
     assert chosen == draw_tasks("frozenlake", "eval_out", 9)[:4]  # a larger panel holds a smaller
     assert len(draw_tasks("frozenlake", "eval_out", 100)) == 9
-    assert chosen[0].task_id.startswith("frozenlake-eval_out-m")
+    assert chosen[0].task_id.startswith("frozenlake-eval_out-eval_out/m")
 
 
 class Terminal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,9 +11,13 @@ from typing import Any
 
 import pytest
 
+from envs.registry import load_env
 from megatron_agent import cli
+from megatron_agent.env_cli.agents import ModelAgent
+from megatron_agent.env_cli.evaluate import EvalSettings, play_tasks
 from megatron_agent.env_cli.openai_client import ChatServer
 from megatron_agent.errors import ConfigError, GenerationError
+from megatron_agent.tasks import draw_tasks
 
 pytestmark = pytest.mark.unit
 
@@ -276,16 +281,43 @@ def test_a_served_model_plays_by_the_command_line(
     assert summary["valid_action_rate"] == 1.0
     assert {action for episode in summary["episodes"] for action in episode["actions"]} == {"down"}
     assert all("Cross the frozen lake" in body["messages"][0]["content"]
-               for _, _, body in server.requests)  # fmt: skip
+               for _, _, body in server.requests[1:])  # fmt: skip
     assert KEY not in printed.out + printed.err
 
 
 def test_failures_of_the_server_are_counted_not_raised(
     server: StandIn, capsys: pytest.CaptureFixture[str]
 ):
-    server.answers = [(400, b"no such model")]
+    server.answers = [(200, says("yes")), (400, b"no such model")]
     command = ["env", "eval", "frozenlake", "--policy", f"openai:{server.base_url}:m"]
-    assert cli.main([*command, "--episodes", "2"]) == 0
+    assert cli.main([*command, "--episodes", "2"]) == 1  # not one was played
     out = capsys.readouterr().out
     assert "failed   2 x generation_error: " in out
     assert "answered 400: no such model" in out
+
+
+def test_a_server_that_cannot_answer_is_told_once_and_nothing_is_played(
+    server: StandIn, capsys: pytest.CaptureFixture[str]
+):
+    server.answers = [(400, b"no such model")]
+    command = ["env", "eval", "frozenlake", "--policy", f"openai:{server.base_url}:m"]
+    assert cli.main([*command, "--episodes", "2"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == f"megatron-agent: {server.base_url} answered 400: no such model\n"
+
+
+def test_as_many_requests_are_under_way_as_are_asked_for(server: StandIn):
+    num_parallel = (os.cpu_count() or 1) + 8  # asyncio's own threads are fewer
+    meeting = threading.Barrier(num_parallel, timeout=20)
+
+    class Meeting(ChatServer):
+        def complete(self, prompt: str, *, seed: int) -> str:
+            meeting.wait()
+            return "<action>down</action>"
+
+    agent = ModelAgent(Meeting(base_url=server.base_url, model="m"))
+    settings = EvalSettings(max_steps=1, num_parallel=num_parallel)
+    tasks = draw_tasks("frozenlake", "eval", num_parallel)
+    episodes = play_tasks(load_env("frozenlake"), agent, tasks, settings)
+    assert {episode.failure for episode in episodes} == {""}
