@@ -6,13 +6,16 @@ Its rules are written out here, so that no test of this tier needs Megatron.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from megatron_agent.checkpoint import megatron_model, megatron_rules
 from megatron_agent.checkpoint.rules import ModelRules, ParamRule, Piece, RankContents
 from megatron_agent.checkpoint.safetensors_folder import SafetensorsFolder
 from megatron_agent.checkpoint.targets import ITERATION, MegatronTarget
@@ -107,6 +110,18 @@ def ranks() -> list[RankContents]:
             pieces.append(Piece(NORM, (HIDDEN,), (), (0,), (HIDDEN,)))
         contents.append(RankContents(0, tuple(pieces), (f"state/shard_{rank}_2",)))
     return contents
+
+
+@pytest.fixture
+def toy_model(
+    monkeypatch: pytest.MonkeyPatch, rules: ModelRules, ranks: list[RankContents]
+) -> None:
+    """Whatever is asked of Megatron is answered from here, so that whole conversions run."""
+    config = SimpleNamespace(architectures=["ToyForCausalLM"])
+    monkeypatch.setattr(megatron_model, "prepare", lambda: None)
+    monkeypatch.setattr(megatron_model, "read_config", lambda folder: config)
+    monkeypatch.setattr(megatron_rules, "rank_contents", lambda config, layout: ranks)
+    monkeypatch.setattr(megatron_rules, "model_rules", lambda config: nullcontext(rules))
 
 
 @pytest.fixture

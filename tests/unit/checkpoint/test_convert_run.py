@@ -5,40 +5,22 @@ from __future__ import annotations
 import errno
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from megatron_agent.checkpoint import convert
+from megatron_agent.checkpoint.convert import open_job
 from megatron_agent.checkpoint.layout import Layout
 from megatron_agent.checkpoint.locate import locate
 from megatron_agent.checkpoint.request import Request, parse_bytes
-from megatron_agent.checkpoint.rules import ModelRules, RankContents
 from megatron_agent.checkpoint.side_files import describe
-from megatron_agent.checkpoint.targets import HFTarget, MegatronTarget
-from megatron_agent.checkpoint.weights import open_weights
 from megatron_agent.errors import CheckpointError
 
-pytestmark = pytest.mark.unit
-
-
-@contextmanager
-def job_of(request: Request, rules: ModelRules, ranks: list[RankContents]) -> Iterator[convert.Job]:
-    located = locate(request.source)
-    with open_weights(located) as stored:
-        dtypes = {rule.name: stored.dtype(rule) for rule in rules.params}
-        target: Any = HFTarget(rules, dtypes, request.shard_bytes)
-        if request.to == "megatron":
-            target = MegatronTarget(rules, ranks, dtypes, request.shard_bytes, {})
-        config = SimpleNamespace(architectures=["ToyForCausalLM"])
-        hf_files = located.hf_files or request.source
-        yield convert.Job(request, located, hf_files, config, rules, stored, stored, target)
+pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("toy_model")]
 
 
 @pytest.fixture
@@ -47,10 +29,8 @@ def request_hf(hf_folder: Path, tmp_path: Path) -> Request:
     return Request(source=hf_folder, target=tmp_path / "out", to="hf", shard_bytes=150)
 
 
-def test_shards_are_no_larger_than_asked_for_and_whole_together(
-    request_hf: Request, rules: ModelRules, ranks: list[RankContents]
-) -> None:
-    with job_of(request_hf, rules, ranks) as job:
+def test_shards_are_no_larger_than_asked_for_and_whole_together(request_hf: Request) -> None:
+    with open_job(request_hf) as job:
         seen: list[int] = []
         convert.write(job, {"a": 1}, seen.append).publish()
         assert sum(seen) == job.num_bytes
@@ -70,11 +50,9 @@ def test_shards_are_no_larger_than_asked_for_and_whole_together(
     assert json.loads((request_hf.target / "config.json").read_text()) == {"dtype": "bfloat16"}
 
 
-def test_a_megatron_target_is_a_tree_that_megatron_follows(
-    hf_folder: Path, tmp_path: Path, rules: ModelRules, ranks: list[RankContents]
-) -> None:
+def test_a_megatron_target_is_a_tree_that_megatron_follows(hf_folder: Path, tmp_path: Path) -> None:
     request = Request(source=hf_folder, target=tmp_path / "out", to="megatron")
-    with job_of(request, rules, ranks) as job:
+    with open_job(request) as job:
         convert.write(job, {}).publish()
     located = locate(tmp_path / "out")
     assert located.kind == "megatron"
@@ -83,9 +61,7 @@ def test_a_megatron_target_is_a_tree_that_megatron_follows(
     assert not (tmp_path / "out.partial").exists()
 
 
-def test_an_interrupted_conversion_goes_on_where_it_stopped(
-    request_hf: Request, rules: ModelRules, ranks: list[RankContents]
-) -> None:
+def test_an_interrupted_conversion_goes_on_where_it_stopped(request_hf: Request) -> None:
     def interrupt(num_bytes: int) -> None:
         if (request_hf.target.with_name("out.partial") / first.name).exists() and num_bytes:
             written.append(num_bytes)
@@ -93,14 +69,14 @@ def test_an_interrupted_conversion_goes_on_where_it_stopped(
                 raise KeyboardInterrupt
 
     written: list[int] = []
-    with job_of(request_hf, rules, ranks) as job:
+    with open_job(request_hf) as job:
         first = job.target.batches[0]
         with pytest.raises(KeyboardInterrupt):
             convert.write(job, {}, interrupt)
     partial = request_hf.target.with_name("out.partial")
     before = (partial / first.name).stat()
     assert not request_hf.target.exists()
-    with job_of(request_hf, rules, ranks) as job:
+    with open_job(request_hf) as job:
         done: list[int] = []
         convert.write(job, {}, done.append).publish()
         assert done[0] == first.num_bytes  # told at once, not written again
@@ -108,10 +84,8 @@ def test_an_interrupted_conversion_goes_on_where_it_stopped(
     assert len(list(request_hf.target.glob("*.safetensors"))) == 3
 
 
-def test_a_shard_that_lost_bytes_is_written_again(
-    request_hf: Request, rules: ModelRules, ranks: list[RankContents]
-) -> None:
-    with job_of(request_hf, rules, ranks) as job:
+def test_a_shard_that_lost_bytes_is_written_again(request_hf: Request) -> None:
+    with open_job(request_hf) as job:
         partial = convert.write(job, {})
         (partial.root / job.target.batches[1].name).write_bytes(b"")
         done: list[int] = []
@@ -119,25 +93,21 @@ def test_a_shard_that_lost_bytes_is_written_again(
         assert done[0] == job.num_bytes - job.target.batches[1].num_bytes
 
 
-def test_a_partial_folder_of_another_conversion_is_refused(
-    request_hf: Request, rules: ModelRules, ranks: list[RankContents]
-) -> None:
-    with job_of(request_hf, rules, ranks) as job:
+def test_a_partial_folder_of_another_conversion_is_refused(request_hf: Request) -> None:
+    with open_job(request_hf) as job:
         convert.write(job, {})
     other = Request(source=request_hf.source, target=request_hf.target, to="hf", shard_bytes=10**6)
     with (
-        job_of(other, rules, ranks) as job,
+        open_job(other) as job,
         pytest.raises(CheckpointError, match="must be of the same conversion to go on with"),
     ):
         convert.write(job, {})
 
 
-def test_a_target_that_exists_is_left_alone(
-    request_hf: Request, rules: ModelRules, ranks: list[RankContents]
-) -> None:
+def test_a_target_that_exists_is_left_alone(request_hf: Request) -> None:
     request_hf.target.mkdir()
     with (
-        job_of(request_hf, rules, ranks) as job,
+        open_job(request_hf) as job,
         pytest.raises(CheckpointError, match=r"out must not exist, got 'it does'"),
     ):
         convert.write(job, {})
@@ -146,28 +116,24 @@ def test_a_target_that_exists_is_left_alone(
 
 def test_a_full_disk_is_told_before_anything_is_written(
     request_hf: Request,
-    rules: ModelRules,
-    ranks: list[RankContents],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=100))
     with (
-        job_of(request_hf, rules, ranks) as job,
+        open_job(request_hf) as job,
         pytest.raises(CheckpointError, match=r"0\.00 GB free where 0\.00 GB are needed"),
     ):
         convert.write(job, {})
     assert not request_hf.target.with_name("out.partial").exists()
 
 
-def test_a_disk_that_fills_up_is_told_and_what_is_written_stays(
-    request_hf: Request, rules: ModelRules, ranks: list[RankContents]
-) -> None:
+def test_a_disk_that_fills_up_is_told_and_what_is_written_stays(request_hf: Request) -> None:
     def fill(num_bytes: int) -> None:
         if num_bytes:
             raise OSError(errno.ENOSPC, "no space")
 
     with (
-        job_of(request_hf, rules, ranks) as job,
+        open_job(request_hf) as job,
         pytest.raises(CheckpointError, match="Make space and run the same command again"),
     ):
         convert.write(job, {}, fill)
@@ -178,13 +144,11 @@ def test_numbers_that_are_none_are_refused_by_name(
     hf_folder: Path,
     tensors: dict[str, torch.Tensor],
     request_hf: Request,
-    rules: ModelRules,
-    ranks: list[RankContents],
 ) -> None:
     tensors["model.layers.1.mlp.up_proj.weight"][2, 1] = torch.nan
     save_file(tensors, hf_folder / "model.safetensors")
     with (
-        job_of(request_hf, rules, ranks) as job,
+        open_job(request_hf) as job,
         pytest.raises(
             CheckpointError, match=r"layers\.1\.mlp\.up_proj.*must be finite in bfloat16, got '1 of"
         ),
@@ -193,10 +157,8 @@ def test_numbers_that_are_none_are_refused_by_name(
     assert not request_hf.target.exists()
 
 
-def test_the_plan_says_how_much_memory_is_needed(
-    request_hf: Request, rules: ModelRules, ranks: list[RankContents]
-) -> None:
-    with job_of(request_hf, rules, ranks) as job:
+def test_the_plan_says_how_much_memory_is_needed(request_hf: Request) -> None:
+    with open_job(request_hf) as job:
         text = job.describe()
     assert "ToyForCausalLM, 2 layers, 8 parameters" in text
     assert "4 times the largest parameter" in text
