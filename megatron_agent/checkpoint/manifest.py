@@ -29,7 +29,8 @@ def write_manifest(root: Path, about: Mapping[str, Any], results: Iterable[Batch
     files = {name: record for result in results for name, record in result.files.items()}
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))
-        if path.is_file() and name not in files and not name.startswith(PROGRESS):
+        # An earlier try may have left its own manifest, which is about to be replaced.
+        if path.is_file() and name not in {*files, MANIFEST} and not name.startswith(PROGRESS):
             files[name] = hash_file(path)
     manifest = {"format": FORMAT, **about, "files": {n: asdict(r) for n, r in files.items()}}
     with atomic_file(root / MANIFEST) as file:
