@@ -35,7 +35,7 @@ class Memory(Protocol):
         """Take note of a step that was made."""
 
     def fetch(self, query: str = "") -> list[PastStep]:
-        """What to show in the next prompt, oldest first.
+        """What to show in the next prompt: steps as they were stored, oldest first.
 
         Args:
             query: the observation's text, for memories that look for what fits it.
@@ -54,14 +54,7 @@ class WindowMemory:
     """
 
     def __init__(self, history_length: int) -> None:
-        if not isinstance(history_length, int) or history_length < 0:
-            raise ConfigError(
-                "env.history_length",
-                "must be an integer >= 0",
-                history_length,
-                "Use 2, or 0 for prompts without history.",
-            )
-        self.history_length = history_length
+        self.history_length = checked_length(history_length)
         self._steps: deque[PastStep] = deque(maxlen=history_length)
 
     def reset(self, task: EnvTask) -> None:
@@ -72,6 +65,18 @@ class WindowMemory:
 
     def fetch(self, query: str = "") -> list[PastStep]:
         return list(self._steps)
+
+
+def checked_length(history_length: int) -> int:
+    """``history_length``, if it is one; raises ConfigError."""
+    if not isinstance(history_length, int) or history_length < 0:
+        raise ConfigError(
+            "env.history_length",
+            "must be an integer >= 0",
+            history_length,
+            "Use 2, or 0 for prompts without history.",
+        )
+    return history_length
 
 
 _MODULES = "megatron_agent.rollout.memory_modules"
@@ -98,14 +103,20 @@ def load_memory(name: str, history_length: int) -> Memory:
         history_length: how many past steps a prompt may show.
 
     Raises:
-        ConfigError: no such name, module or class, a class that is not a memory, or a length that
-            cannot work.
+        ConfigError: no such name, module or class, a class that is not a memory or raises, or a
+            length that cannot work.
 
     Example:
         >>> load_memory("window", 2).fetch()
         []
     """
-    memory = _factory(name)(history_length)
+    factory = _factory(name)
+    try:
+        memory = factory(history_length)
+    except ConfigError:
+        raise
+    except Exception as error:  # the class of a stranger may raise anything
+        raise _bad_name(f"must name a class that takes history_length ({error})", name) from error
     missing = [method for method in _METHODS if not callable(getattr(memory, method, None))]
     if missing:
         raise _bad_name(f"must have the methods {', '.join(_METHODS)}; no {missing[0]}()", name)
@@ -126,7 +137,7 @@ def _factory(name: str) -> Callable[[int], Memory]:
         )
     try:
         found: Any = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # whatever the module of a stranger raises
         raise _bad_name(f"must be importable ({error})", name) from error
     if not callable(found):
         raise _bad_name("must name a class", name)

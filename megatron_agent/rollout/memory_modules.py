@@ -12,7 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from envs.base import PastStep
-from megatron_agent.rollout.memory import WindowMemory
+from megatron_agent.rollout.memory import WindowMemory, checked_length
 
 if TYPE_CHECKING:
     from megatron_agent.tasks import EnvTask
@@ -24,7 +24,7 @@ MAX_SLOT_CHARS = 2000
 """What an agent writes beyond this is cut off: a prompt must not grow with the episode."""
 
 
-class KeyEventMemory(WindowMemory):
+class KeyEventMemory:
     """The last step, and before it the steps where something happened.
 
     Rewards and penalties come first, then actions that were refused, then observations with the
@@ -40,7 +40,7 @@ class KeyEventMemory(WindowMemory):
     """
 
     def __init__(self, history_length: int) -> None:
-        super().__init__(history_length)
+        self.history_length = checked_length(history_length)
         self._events: list[tuple[tuple[float, bool, int, int], PastStep]] = []
         self._words: set[str] = set()
 
@@ -101,7 +101,7 @@ class SummarySlotMemory(WindowMemory):
         )
 
 
-class SearchMemory(WindowMemory):
+class SearchMemory:
     """The last step, and before it the steps most like the present observation.
 
     Steps are compared by the words they share with the observation, rare words counting more: in a
@@ -116,7 +116,7 @@ class SearchMemory(WindowMemory):
     """
 
     def __init__(self, history_length: int) -> None:
-        super().__init__(history_length)
+        self.history_length = checked_length(history_length)
         self._past: list[tuple[set[str], PastStep]] = []
 
     def reset(self, task: EnvTask) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,10 +53,11 @@ def test_a_class_of_ones_own_is_found_by_its_path():
     assert isinstance(load_memory(path, 3), WindowMemory)
 
 
+@pytest.mark.parametrize("name", ["window", "key_event", "search"])
 @pytest.mark.parametrize("history_length", [-1, 1.5, None])
-def test_a_bad_length_is_named(history_length: Any):
+def test_a_bad_length_is_named(name: str, history_length: Any):
     with pytest.raises(ConfigError, match=r"env\.history_length must be an integer >= 0, got "):
-        load_memory("window", history_length)
+        load_memory(name, history_length)
 
 
 @pytest.mark.parametrize(
@@ -69,12 +71,23 @@ def test_a_bad_length_is_named(history_length: Any):
         ("envs.base:Memory", r"env\.memory must be importable \(module 'envs\.base' has no attr"),
         (":Memory", r"env\.memory must be importable \(Empty module name\)"),
         ("envs.tags:FALLBACK_ACTION", r"env\.memory must name a class"),
+        ("os:getcwd", r"env\.memory must name a class that takes history_length \(.*getcwd"),
         ("envs.tags:format_response", r"env\.memory must have the methods reset.*no reset\(\)"),
     ],
 )
 def test_a_bad_name_says_what_is_wrong(name: str, message: str):
     with pytest.raises(ConfigError, match=message):
         load_memory(name, 2)
+
+
+@pytest.mark.parametrize("source", ["def (", "1 / 0"])
+def test_a_module_that_raises_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+):
+    (tmp_path / "broken_memory.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"env\.memory must be importable \("):
+        load_memory("broken_memory:Memory", 2)
 
 
 @pytest.mark.parametrize("name", ["window", "key_event", "summary_slot", "search"])
@@ -111,6 +124,11 @@ class Gossip(WindowMemory):
 class Inventor(WindowMemory):
     def fetch(self, query: str = "") -> list[PastStep]:
         return [step(99)] if self._steps else []
+
+
+class Editor(WindowMemory):
+    def store(self, step: PastStep) -> None:
+        super().store(dataclasses.replace(step, observation=step.observation.upper()))
 
 
 class Live(WindowMemory):
@@ -168,7 +186,8 @@ class Moody(WindowMemory):
         (Forgetless, r"reset\(\) must forget every step"),
         (Backwards, r"oldest first, got \[1, 0\]"),
         (Gossip, "must stay below 20000 characters"),
-        (Inventor, r"steps that were stored, got \[99\]"),
+        (Inventor, "steps as they were stored, and step 99 was not"),
+        (Editor, "steps as they were stored, and step 0 was not"),
         (Live, "must not change by a later store"),
         (Shared, "must not share their steps"),
         (TupleGiver, r"must give a list, got tuple"),
