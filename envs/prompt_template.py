@@ -16,9 +16,9 @@ Fields of every environment: ``task``, ``observation``, ``actions`` (comma-separ
 ``history_length`` (steps shown), ``step`` (from 1), ``step_count`` (steps made), ``max_steps``,
 ``notes`` (of the memory module), ``image`` (where the image goes, for a policy that sees; nothing
 for others). The names that verl-agent's templates use mean the same here:
-``task_description``, ``current_observation``, ``admissible_actions``, ``action_history``,
-``current_step``. Environments add their own (`envs.spec.EnvSpec.prompt_fields`). A brace that is
-meant as such is doubled.
+``task_description``, ``current_observation``, ``admissible_actions`` or ``available_actions``,
+``action_history`` or ``memory_context``, ``current_step``. Environments add their own
+(`envs.spec.EnvSpec.prompt_fields`). A brace that is meant as such is doubled.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ _SAME_AS: Mapping[str, str] = {
     "task_description": "task",
     "current_observation": "observation",
     "admissible_actions": "actions",
+    "available_actions": "actions",
     "action_history": "history",
+    "memory_context": "history",
     "current_step": "step",
 }
 
@@ -189,7 +191,7 @@ class PromptTemplate:
             for candidate in (name, standard_name):
                 if candidate in sources:
                     return sources[candidate]
-        known = [*STANDARD_FIELDS, *self.fields]
+        known = list(dict.fromkeys([*STANDARD_FIELDS, *self.fields]))
         near = difflib.get_close_matches(name, [*known, *_SAME_AS], n=1)
         hint = f" Did you mean {{{near[0]}}}?" if near else ""
         raise TemplateError(

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from envs.base import Observation, PastStep, PromptContext
-from envs.prompt_template import PromptTemplate, TemplateError, with_prompt_file
+from envs.prompt_template import (
+    STANDARD_FIELDS,
+    PromptTemplate,
+    TemplateError,
+    with_prompt_file,
+)
 from envs.registry import load_env
 
 pytestmark = pytest.mark.unit
@@ -63,6 +68,22 @@ def test_an_environment_adds_and_replaces_fields():
     fields = {"history": lambda _: "short", "around": lambda _: "walls"}
     template = PromptTemplate("{action_history} {around}", fields)
     assert template(context(1)) == "short walls"
+
+
+def test_the_names_of_verl_agents_templates_are_known():
+    ours = PromptTemplate("{task} {observation} {actions} {actions} {history} {history} {step}")
+    theirs = PromptTemplate(
+        "{task_description} {current_observation} {admissible_actions} {available_actions} "
+        "{action_history} {memory_context} {current_step}"
+    )
+    assert theirs(context(1)) == ours(context(1))
+
+
+def test_a_field_is_listed_once():
+    with pytest.raises(TemplateError) as error:
+        PromptTemplate("{zzz}", {"history": lambda _: "", "around": lambda _: ""})
+    listed = str(error.value).partition("Fields: ")[2].rstrip(".").split(", ")
+    assert sorted(listed) == sorted({*STANDARD_FIELDS, "around"})
 
 
 def test_texts_of_the_environment_are_never_read_as_templates():
