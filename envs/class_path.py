@@ -52,7 +52,7 @@ def _find(path: str) -> Any:
     module_name, _, name = path.partition(":")
     try:
         return getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # whatever the module of a stranger raises
         raise EnvLoadError(
             f"environment {path!r} cannot be loaded: {error}. Write package.module:Name, and "
             f"install the package or put its folder on PYTHONPATH."

@@ -29,7 +29,7 @@ from envs.registry import EnvLoadError, EnvNotFoundError
 from envs.spec import EnvSpec
 from envs.tags import parse_think_action
 
-_SUCCESS_RULES = ("last_reward", "terminated", "truncated")
+_SUCCESS_RULES = ("auto", "last_reward", "terminated", "truncated")
 
 OPTION_RULES: Mapping[str, Option] = {
     "kwargs": Option(
@@ -47,7 +47,7 @@ OPTION_RULES: Mapping[str, Option] = {
         ),
     ),
     "success": Option(
-        default="last_reward",
+        default="auto",
         rule=f"one of {', '.join(_SUCCESS_RULES)}",
         allows=lambda value: value in _SUCCESS_RULES,
     ),
@@ -58,7 +58,9 @@ OPTION_RULES: Mapping[str, Option] = {
     ),
 }
 """``success``: the episode terminated with a reward above 0 (``last_reward``), terminated at all,
-or lasted until it was truncated. A ``success`` or ``is_success`` in Gymnasium's info goes before.
+or lasted until it was truncated. ``auto``: it terminated with a reward above 0 and above all before
+(a pole that falls is paid like one that stands), or its return reached Gymnasium's
+``reward_threshold``. A ``success`` or ``is_success`` in Gymnasium's info goes before.
 """
 
 TEMPLATE = """\
@@ -109,6 +111,7 @@ class GymAdapter(TextEnv):
         self._legal: tuple[str, ...] = ()
         self._random: PrivateRandomState | None = None
         self._shown: Observation | None = None
+        self._rewards: list[float] = []
 
     def reset(self, *, seed: int, options: Mapping[str, Any] | None = None) -> Observation:
         """Start an episode; raises ValueError for an option that cannot work."""
@@ -119,6 +122,7 @@ class GymAdapter(TextEnv):
                 self._make(resolved)
             observation, info = self._gym.reset(seed=seed)
             self._shown = self._observe(observation, info)
+        self._rewards = []
         return self._shown
 
     def step(self, action: str) -> StepOutcome:
@@ -142,13 +146,15 @@ class GymAdapter(TextEnv):
         with self._random:
             observation, reward, terminated, truncated, info = self._gym.step(number)
             shown = self._observe(observation, info)
+        terminated, truncated = bool(terminated), bool(truncated) and not terminated
         self._shown = None if terminated or truncated else shown
+        self._rewards.append(float(reward))
         return StepOutcome(
             observation=shown,
             reward=float(reward),
-            terminated=bool(terminated),
-            truncated=bool(truncated),
-            info={"success": self._is_success(float(reward), terminated, truncated, info)},
+            terminated=terminated,
+            truncated=truncated,
+            info={"success": self._is_success(terminated, truncated, info)},
         )
 
     def close(self) -> None:
@@ -198,16 +204,26 @@ class GymAdapter(TextEnv):
             task=str(self._made_with["task"]),
         )
 
-    def _is_success(
-        self, reward: float, terminated: bool, truncated: bool, info: Mapping[str, Any]
-    ) -> bool:
+    def _is_success(self, terminated: bool, truncated: bool, info: Mapping[str, Any]) -> bool:
         for key in ("success", "is_success"):
             if key in info:
                 return bool(info[key])
         rule = self._made_with["success"]
+        *before, reward = self._rewards
         if rule == "truncated":
-            return bool(truncated and not terminated)
-        return bool(terminated and (rule == "terminated" or reward > 0))
+            return truncated
+        if rule == "auto":
+            best = terminated and reward > max((0.0, *before))
+            return best or self._reached_threshold(terminated, truncated)
+        return terminated and (rule == "terminated" or reward > 0)
+
+    def _reached_threshold(self, terminated: bool, truncated: bool) -> bool:
+        threshold = getattr(self._gym.spec, "reward_threshold", None)
+        if threshold is None:
+            return False
+        # Where every step costs something, an episode that was cut short has a high return too.
+        counts = terminated or (truncated and threshold > 0)
+        return bool(counts and sum(self._rewards) >= threshold)
 
 
 def gym_spec(name: str) -> EnvSpec:
@@ -220,13 +236,13 @@ def gym_spec(name: str) -> EnvSpec:
     gym_id = name.partition(":")[2]
     try:
         registered(gym_id)
-    except ImportError as error:
-        raise EnvLoadError(f"environment {name!r} cannot be loaded: {error}.") from error
     except gymnasium.error.Error as error:
         raise EnvNotFoundError(
             f"no Gymnasium environment is named {gym_id!r}: {str(error).rstrip('.')}. "
             f"Write gym:ID, or gym:package:ID for one that a package registers on import."
         ) from error
+    except Exception as error:  # whatever the module of a stranger raises
+        raise EnvLoadError(f"environment {name!r} cannot be loaded: {error}.") from error
     return adapted_spec(name, RegisteredGym(gym_id), f"Gymnasium's {gym_id}.")
 
 

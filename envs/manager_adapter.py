@@ -174,7 +174,7 @@ def find_factory(name: str) -> Any:
     module_name, _, function = name.partition(":")[2].rpartition(":")
     try:
         factory = getattr(importlib.import_module(module_name), function)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # whatever the module of a stranger raises
         raise EnvLoadError(
             f"environment {name!r} cannot be loaded: {error}. Write "
             f"manager:package.module:factory, and put its folder on PYTHONPATH."

@@ -84,6 +84,8 @@ number = 3
 @pytest.fixture
 def own_envs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repo_root: Path):
     (tmp_path / "own_envs.py").write_text(SOURCE)
+    (tmp_path / "misspelt_envs.py").write_text("def (")
+    (tmp_path / "raising_envs.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(repo_root)]))
     yield
@@ -143,6 +145,10 @@ def test_worker_processes_find_it_by_the_same_name(name: str):
         ("own_envs:Nothing", "has no attribute 'Nothing'.*Write package.module:Name"),
         ("no_such_module:Env", "No module named 'no_such_module'.*on PYTHONPATH"),
         (":Env", "cannot be loaded: Empty module name"),
+        ("misspelt_envs:Env", "cannot be loaded: invalid syntax"),
+        ("raising_envs:Env", "cannot be loaded: division by zero"),
+        ("gym:misspelt_envs:Env-v0", "cannot be loaded: invalid syntax"),
+        ("manager:raising_envs:make", "cannot be loaded: division by zero"),
         (
             "own_envs:number",
             "must be an EnvSpec, a TextEnv class or .*Env class, got int",

@@ -90,7 +90,8 @@ def test_an_environment_that_seeds_the_global_state_is_kept_apart():
 
 
 @pytest.mark.parametrize(
-    ("rule", "success"), [("last_reward", True), ("terminated", True), ("truncated", False)]
+    ("rule", "success"),
+    [("auto", False), ("last_reward", True), ("terminated", True), ("truncated", False)],
 )
 def test_what_counts_as_success_is_an_option(rule: str, success: bool):
     env = load_env("gym:CartPole-v1").make()
@@ -100,6 +101,62 @@ def test_what_counts_as_success_is_an_option(rule: str, success: bool):
         if outcome.terminated:
             break
     assert outcome.info["success"] is success
+
+
+class Paid(gymnasium.Env[int, int]):
+    """Every step pays the next of some rewards; the last one ends the episode."""
+
+    action_space = gymnasium.spaces.Discrete(1)
+    observation_space = gymnasium.spaces.Discrete(1)
+
+    def __init__(self, rewards: Any = (), end: str = "terminated") -> None:
+        self._rewards, self._end = rewards, end
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        self._left = list(self._rewards)
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        reward = self._left.pop(0)
+        over = not self._left
+        ended = over and self._end == "terminated"
+        return 0, reward, ended, over and not ended, {}
+
+
+@pytest.mark.parametrize(
+    ("rewards", "end", "threshold", "success"),
+    [
+        ([1, 1, 1], "terminated", None, False),  # it fell: the last step was paid like the others
+        ([0, 0, 1], "terminated", None, True),
+        ([1], "terminated", None, True),
+        ([-1, -1, 20], "terminated", 100, True),
+        ([-1, -1, 0], "terminated", None, False),
+        ([1, 1, 1], "truncated", 3, True),  # it stood long enough
+        ([1, 1, 1], "truncated", 4, False),
+        ([1, 1, 1], "truncated", None, False),
+        ([-1, -1], "terminated", -3, True),  # it was quick
+        ([-1, -1], "truncated", -3, False),
+    ],
+)
+def test_success_by_default_is_a_last_reward_like_no_other_or_a_return_that_is_enough(
+    rewards: list[float], end: str, threshold: float | None, success: bool
+):
+    gymnasium.register("Paid-v0", entry_point=Paid, reward_threshold=threshold)
+    try:
+        env = load_env("gym:Paid-v0").make()
+        env.reset(seed=0, options={"kwargs": {"rewards": rewards, "end": end}})
+        outcomes = [env.step("0") for _ in rewards]
+    finally:
+        del gymnasium.registry["Paid-v0"]
+    assert [outcome.info["success"] for outcome in outcomes[:-1]] == [False] * (len(rewards) - 1)
+    assert outcomes[-1].info["success"] is success
+
+
+def test_an_end_at_the_limit_is_an_end_of_the_task():
+    env = load_env("gym:CartPole-v1").make()
+    env.reset(seed=0, options={"kwargs": {"max_episode_steps": 11}})
+    outcomes = [env.step("push left") for _ in range(11)]
+    assert (outcomes[-1].terminated, outcomes[-1].truncated) == (True, False)
 
 
 def test_options_name_actions_and_reach_the_constructor():
@@ -119,7 +176,10 @@ def test_options_name_actions_and_reach_the_constructor():
         ({"actions": ["a"]}, r"option 'actions' of environment 'gym:FrozenLake-v1' must have 4"),
         ({"actions": ["a", "a"]}, r"'actions' .* must be a list of different names"),
         ({"kwargs": {"no_such": 1}}, r"option 'kwargs' .* must suit it, got .*no_such"),
-        ({"success": "maybe"}, r"'success' .* must be one of last_reward, terminated, truncated"),
+        (
+            {"success": "maybe"},
+            r"'success' .* must be one of auto, last_reward, terminated, truncated",
+        ),
         ({"sucess": "truncated"}, r"no option 'sucess'. Did you mean 'success'"),
     ],
 )
