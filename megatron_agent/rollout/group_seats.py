@@ -59,7 +59,12 @@ class GroupSeats:
         for _ in range(1 if self._num_opened else 1 + self._num_spares):
             self._starting.add(asyncio.create_task(self._start(self._num_opened)))
             self._num_opened += 1
-        return await seat
+        try:
+            return await seat
+        except asyncio.CancelledError:
+            if seat.done() and not seat.cancelled() and seat.exception() is None:
+                await seat.result()[0].close()  # given a moment ago: it belongs to nobody else
+            raise
 
     async def _start(self, number: int) -> None:
         session = self._open_session(number)

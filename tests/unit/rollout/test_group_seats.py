@@ -181,6 +181,23 @@ def test_a_member_that_leaves_makes_room():
     run(body)
 
 
+def test_an_environment_given_to_a_member_that_leaves_at_that_moment_is_closed():
+    async def body() -> None:
+        group = Group(num_seats=1, num_spares=0)
+        await breathe()
+        group.opened[0].gate.set_result(None)
+        (seat,) = group.seats._waiting
+        while not seat.done():
+            await asyncio.sleep(0)
+        assert group.resets[0].cancel()
+        await breathe()
+        assert group.resets[0].cancelled()
+        await group.sessions[0].close()
+        assert group.opened[0].num_closed == 1
+
+    run(body)
+
+
 def test_a_member_that_comes_late_gets_an_environment_of_its_own():
     async def body() -> None:
         group = Group(num_seats=1, num_spares=1)
