@@ -34,6 +34,7 @@ _DTYPES = {
     "BOOL": torch.bool,
 }
 DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_PICKLE_STARTS = (b"PK", *(bytes((0x80, protocol)) for protocol in range(2, 6)))
 _MAX_HEADER_BYTES = 100_000_000
 """The limit of the format itself."""
 
@@ -65,13 +66,21 @@ class SafetensorsFolder:
 
         Raises:
             CheckpointError: a file that is missing, truncated, no safetensors file or not what the
-                index says; a folder whose weights are pickles.
+                index says; a folder whose weights are pickles; one file beside an index of others.
         """
         self.folder = folder
         self._files: dict[Path, int] = {}
         index = folder / INDEX
         if index.is_file():
-            self.tensors = _read_indexed(folder, _weight_map(index))
+            weight_map = _weight_map(index)
+            if (folder / single).is_file() and set(weight_map.values()) != {single}:
+                raise CheckpointError(
+                    str(folder),
+                    f"must hold {single} or the shards of an index",
+                    "both",
+                    f"transformers would load {single}: remove whichever is stale.",
+                )
+            self.tensors = _read_indexed(folder, weight_map)
         elif (folder / single).is_file():
             self.tensors = read_header(folder / single)
         else:
@@ -120,7 +129,15 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
         raise _broken(path, size) from None
     end = 8 + length
     tensors: dict[str, StoredTensor] = {}
-    for name, (spec, start, stop) in sorted(entries.items(), key=lambda item: item[1][1]):
+    for name, (dtype, shape, start, stop) in sorted(entries.items(), key=lambda item: item[1][2]):
+        if dtype not in _DTYPES:
+            raise CheckpointError(
+                str(path),
+                f"must hold types that are known here ({', '.join(_DTYPES)})",
+                f"{dtype} for {name}",
+                "Quantized weights do not convert: take the model in bfloat16.",
+            )
+        spec = TensorSpec(_DTYPES[dtype], shape)
         if start != end - 8 - length or stop - start != spec.num_bytes:
             raise CheckpointError(
                 str(path),
@@ -140,18 +157,17 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
     return tensors
 
 
-def _entry(value: Any) -> tuple[TensorSpec, int, int]:
+def _entry(value: Any) -> tuple[str, tuple[int, ...], int, int]:
     start, stop = value["data_offsets"]
-    return TensorSpec(_DTYPES[value["dtype"]], tuple(map(int, value["shape"]))), start, stop
+    return str(value["dtype"]), tuple(map(int, value["shape"])), start, stop
 
 
 def _broken(path: Path, size: int) -> CheckpointError:
     with path.open("rb") as file:
-        beginning = file.read(2)
-    what = {b"PK": "a zip archive, as torch.save writes", b"\x80\x02": "a pickle"}.get(beginning)
-    if what is None and beginning[:1] == b"\x80":
-        what = "a pickle"
-    if what is not None:
+        beginning = file.read(9)
+    what = "a zip archive, as torch.save writes" if beginning[:2] == b"PK" else "a pickle"
+    # The length of a header can begin with these bytes, too; JSON then follows it.
+    if beginning[:2] in _PICKLE_STARTS and beginning[8:] not in (b"", b"{"):
         return CheckpointError(
             str(path), "must be a safetensors file", what, "Pickles run code; they are never read."
         )

@@ -171,6 +171,34 @@ def test_a_pickle_in_the_clothes_of_safetensors_is_told(
         SafetensorsFolder(tmp_path)
 
 
+@pytest.mark.parametrize("start", [0x80, 0x02_80, int.from_bytes(b"PK", "little")])
+def test_a_type_that_is_not_known_is_named_whatever_the_header_begins_with(
+    tmp_path: Path, start: int
+) -> None:
+    header = b'{"w":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}}'.ljust(start)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(start.to_bytes(8, "little") + header + bytes(2))
+    with pytest.raises(CheckpointError, match=r"known here \(BF16.*got 'F8_E4M3 for w'"):
+        SafetensorsFolder(tmp_path)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match="must begin with a safetensors header"):
+        SafetensorsFolder(tmp_path)
+
+
+def test_a_single_file_beside_an_index_of_shards_is_refused(sharded: Path) -> None:
+    save_file({"a": torch.zeros(1)}, sharded / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"got 'both'\. transformers would load"):
+        SafetensorsFolder(sharded)
+
+
+def test_an_index_of_a_single_file_is_read(hf_folder: Path) -> None:
+    names = load_file(hf_folder / "model.safetensors")
+    index = {"weight_map": dict.fromkeys(names, "model.safetensors")}
+    (hf_folder / INDEX).write_text(json.dumps(index))
+    with SafetensorsFolder(hf_folder) as folder:
+        assert folder.tensors.keys() == names.keys()
+
+
 def test_an_empty_export_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="neither"):
         SafetensorsFolder(tmp_path)
