@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,8 @@ def _global_tensor(key: str, entry: Record, places: Mapping[Any, Record]) -> Glo
     chunks = []
     for chunk in entry["chunks"]:
         offset, sizes = tuple(chunk["offsets"]), tuple(chunk["sizes"])
+        if not len(offset) == len(sizes) == len(spec.shape):
+            raise ValueError(f"{key} has chunks of another dimension")
         info = places.get((key, offset)) or places[(key, ())]
         if info.state.get("transform_descriptors"):
             raise ValueError(f"{key} is stored compressed")
@@ -132,14 +134,38 @@ def _check_chunks(folder: Path, key: str, tensor: GlobalTensor) -> None:
                 "no such file" if num_bytes is None else num_bytes,
                 "A shard is missing, truncated or still being written: copy it again.",
             )
-    stored = sum(math.prod(chunk.sizes) for chunk in tensor.chunks)
-    if stored != math.prod(tensor.spec.shape):
+    boxes = [tuple(zip(chunk.offset, chunk.sizes, strict=True)) for chunk in tensor.chunks]
+    if not _cover(boxes, tensor.spec.shape):
         raise CheckpointError(
             str(folder / METADATA),
             f"must cover all {math.prod(tensor.spec.shape)} elements of {key} exactly once",
-            stored,
+            f"{sum(math.prod(chunk.sizes) for chunk in tensor.chunks)} in {len(boxes)} chunks",
             "Ranks are missing from the checkpoint, or it is damaged: save it again.",
         )
+
+
+def _cover(boxes: Sequence[tuple[tuple[int, int], ...]], shape: tuple[int, ...]) -> bool:
+    """Whether boxes of (start, size) in each axis fill a shape without a gap or an overlap.
+
+    The first axis is cut wherever a box begins or ends; the boxes of each slab then have to fill
+    the other axes. Chunks of ranks lie in a grid, where this takes linear time.
+
+    Example:
+        >>> _cover([((0, 1), (0, 2)), ((1, 1), (0, 2))], (2, 2))
+        True
+        >>> _cover([((0, 1), (0, 2)), ((0, 1), (0, 2))], (2, 2))
+        False
+    """
+    if not shape:
+        return len(boxes) == 1
+    cuts = sorted({0, shape[0], *(cut for (at, size), *_ in boxes for cut in (at, at + size))})
+    slabs: dict[int, list[tuple[tuple[int, int], ...]]] = {cut: [] for cut in cuts[:-1]}
+    numbers = {cut: number for number, cut in enumerate(cuts)}
+    for (at, size), *rest in boxes:
+        for cut in cuts[numbers[at] : numbers[at + size]]:
+            slabs[cut].append(tuple(rest))
+    inside = cuts[0] == 0 and cuts[-1] == shape[0]
+    return inside and all(_cover(slab, shape[1:]) for slab in slabs.values())
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import torch.distributed.checkpoint as dcp
 from megatron_agent.checkpoint.rules import ModelRules
 from megatron_agent.checkpoint.tensors import num_not_finite, same_bits
 from megatron_agent.checkpoint.torch_dist_folder import TorchDistFolder
-from megatron_agent.checkpoint.torch_dist_metadata import METADATA, read_metadata
+from megatron_agent.checkpoint.torch_dist_metadata import METADATA, _cover, read_metadata
 from megatron_agent.errors import CheckpointError
 
 pytestmark = pytest.mark.unit
@@ -156,6 +156,44 @@ def test_a_checkpoint_whose_ranks_do_not_make_a_whole_is_refused(
     (tmp_path / "x" / METADATA).write_bytes(pickle.dumps(metadata))
     with pytest.raises(CheckpointError, match="must cover all 8 elements of a exactly once"):
         TorchDistFolder(tmp_path / "x")
+
+
+def test_a_chunk_that_stands_in_for_another_is_refused(megatron_folder: Path) -> None:
+    metadata = pickle.loads((megatron_folder / METADATA).read_bytes())
+    key = "decoder.layers.mlp.linear_fc1.weight"
+    chunks = metadata.state_dict_metadata[key].chunks
+    chunks[-1] = chunks[0]  # as many elements as before
+    (megatron_folder / METADATA).write_bytes(pickle.dumps(metadata))
+    with pytest.raises(CheckpointError, match=f"64 elements of {key} exactly once, got '64 in 8"):
+        TorchDistFolder(megatron_folder)
+
+
+@pytest.mark.parametrize(
+    ("boxes", "shape", "covered"),
+    [
+        ([((0, 2),), ((2, 1),)], (3,), True),
+        ([((0, 2),), ((1, 1),)], (3,), False),  # an overlap and a gap
+        ([((-1, 3),)], (2,), False),
+        ([((1, 2),)], (2,), False),
+        ([((0, 1), (0, 3)), ((1, 2), (0, 1)), ((1, 2), (1, 2))], (3, 3), True),
+        ([((0, 2), (0, 1)), ((0, 1), (1, 1)), ((1, 1), (0, 1))], (2, 2), False),
+        ([], (0, 3), True),
+        ([], (3,), False),
+        ([()], (), True),
+    ],
+)
+def test_boxes_that_fill_a_shape_once(
+    boxes: list[Any], shape: tuple[int, ...], covered: bool
+) -> None:
+    assert _cover(boxes, shape) == covered
+
+
+def test_chunks_of_another_dimension_are_refused(megatron_folder: Path) -> None:
+    metadata = pickle.loads((megatron_folder / METADATA).read_bytes())
+    metadata.state_dict_metadata["decoder.final_layernorm.weight"].size = torch.Size([2, 2])
+    (megatron_folder / METADATA).write_bytes(pickle.dumps(metadata))
+    with pytest.raises(CheckpointError, match="has chunks of another dimension"):
+        TorchDistFolder(megatron_folder)
 
 
 def test_a_tensor_stored_with_gaps_is_refused(tmp_path: Path) -> None:
