@@ -221,7 +221,8 @@ def _check_accounts(
             str(request.source),
             f"must hold exactly the tensors of the model in {hf_files / 'config.json'}",
             shown + more,
-            "The configuration is of another architecture or size, or the checkpoint is not whole.",
+            "The configuration is of another architecture or size, or the checkpoint is not whole "
+            "or quantized.",
         )
 
 

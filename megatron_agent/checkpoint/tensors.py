@@ -16,6 +16,8 @@ FLOAT_DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+WEIGHT_DTYPES = {*FLOAT_DTYPES.values(), torch.float64}
+"""Whatever else a checkpoint stores is quantized, or is no model."""
 
 
 @dataclass(frozen=True)

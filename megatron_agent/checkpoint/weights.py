@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -12,7 +12,7 @@ import torch
 from megatron_agent.checkpoint.locate import Located
 from megatron_agent.checkpoint.rules import ModelRules, ParamRule
 from megatron_agent.checkpoint.safetensors_folder import SafetensorsFolder
-from megatron_agent.checkpoint.tensors import TensorSpec
+from megatron_agent.checkpoint.tensors import WEIGHT_DTYPES, TensorSpec
 from megatron_agent.checkpoint.torch_dist_folder import TorchDistFolder
 
 IGNORED_IN_HF = "rotary_emb.inv_freq"
@@ -36,7 +36,7 @@ class Weights(Protocol):
         """Its type, without reading it."""
 
     def account(self, rules: ModelRules) -> list[str]:
-        """What is missing, too much, or of a wrong shape; one sentence each."""
+        """What is missing, too much, or of a wrong shape or type; one sentence each."""
 
 
 class FromHF:
@@ -73,6 +73,7 @@ class HFWeights(FromHF):
         findings += [f"{name} is too much" for name in specs if name not in {*expected, *known}]
         findings += [f"{name} is used {count} times" for name, count in uses.items() if count > 1]
         findings += _wrong_shapes(specs, expected)
+        findings += _wrong_types(specs, expected)
         for rule in rules.params:
             if len({specs[name].dtype for name in rule.hf_shapes if name in specs}) > 1:
                 findings.append(f"the tensors of {rule.name} are of different types")
@@ -111,6 +112,7 @@ class MegatronWeights:
     def account(self, rules: ModelRules) -> list[str]:
         specs, expected = self.folder.specs, _global_shapes(rules)
         findings = [f"{key} is missing" for key in expected if key not in specs]
+        findings += _wrong_types(specs, expected)
         for key, spec in specs.items():
             if key.startswith(OPTIMIZER):
                 continue
@@ -169,6 +171,14 @@ def _wrong_shapes(
         f"{name} is of shape {list(specs[name].shape)} instead of {list(shape)}"
         for name, shape in expected.items()
         if name in specs and specs[name].shape != shape
+    ]
+
+
+def _wrong_types(specs: Mapping[str, TensorSpec], expected: Iterable[str]) -> list[str]:
+    return [
+        f"{name} is of type {str(specs[name].dtype).removeprefix('torch.')}"
+        for name in expected
+        if name in specs and specs[name].dtype not in WEIGHT_DTYPES
     ]
 
 

@@ -146,12 +146,12 @@ def hf_folder(tmp_path: Path, tensors: dict[str, torch.Tensor]) -> Path:
 
 
 @pytest.fixture
-def write_megatron(rules: ModelRules, ranks: list[RankContents]) -> Callable[[Path, Path], Path]:
+def write_megatron(rules: ModelRules, ranks: list[RankContents]) -> Callable[..., Path]:
     """Write a Hugging Face folder as a TP2 checkpoint; returns its iteration."""
 
-    def write(hf_folder: Path, root: Path) -> Path:
+    def write(hf_folder: Path, root: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
         root.mkdir()
-        dtypes = {rule.name: torch.bfloat16 for rule in rules.params}
+        dtypes = {rule.name: dtype for rule in rules.params}
         target = MegatronTarget(rules, ranks, dtypes, 10**9, {"iteration": 0})
         with SafetensorsFolder(hf_folder) as folder:
             weights = HFWeights(folder)
@@ -163,9 +163,7 @@ def write_megatron(rules: ModelRules, ranks: list[RankContents]) -> Callable[[Pa
 
 
 @pytest.fixture
-def megatron_folder(
-    tmp_path: Path, hf_folder: Path, write_megatron: Callable[[Path, Path], Path]
-) -> Path:
+def megatron_folder(tmp_path: Path, hf_folder: Path, write_megatron: Callable[..., Path]) -> Path:
     return write_megatron(hf_folder, tmp_path / "megatron")
 
 

@@ -166,6 +166,23 @@ def test_numbers_that_are_none_fail(export_with: Compare, number: float) -> None
     assert checks["no NaN, no infinity"].detail == "decoder.final_layernorm.weight"
 
 
+def test_weights_of_integers_are_named_in_both_formats(
+    tmp_path: Path,
+    hf_folder: Path,
+    rules: ModelRules,
+    tensors: dict[str, torch.Tensor],
+    write_megatron: Callable[..., Path],
+) -> None:
+    save_file({n: t.int() for n, t in tensors.items()}, hf_folder / "model.safetensors")
+    with SafetensorsFolder(hf_folder) as folder:
+        findings = HFWeights(folder).account(rules)
+    assert len(findings) == len(tensors)
+    assert findings[0] == "model.embed_tokens.weight is of type int32"
+    with TorchDistFolder(write_megatron(hf_folder, tmp_path / "ints", torch.int32)) as folder:
+        findings = MegatronWeights(folder).account(rules)
+    assert findings[0] == "embedding.word_embeddings.weight is of type int32"
+
+
 def test_padding_of_garbage_fails(opened: tuple[Any, Any], rules: ModelRules) -> None:
     hf, megatron = opened
 
