@@ -81,12 +81,15 @@ class PartialFolder:
             json.dump(asdict(result), file)
 
     def publish(self) -> None:
-        """Give the folder its name; everything in it is on disk before."""
-        shutil.rmtree(self.root / PROGRESS)
+        """Give the folder its name; everything in it is on disk before.
+
+        The progress goes last: without it a conversion that is killed in here would be lost.
+        """
         for path in sorted(self.root.rglob("*")):
             sync_to_disk(path)
         sync_to_disk(self.root)
         self.root.rename(self.target)
+        shutil.rmtree(self.target / PROGRESS)
         sync_to_disk(self.target.parent)
 
 

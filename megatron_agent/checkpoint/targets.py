@@ -128,6 +128,9 @@ class MegatronTarget:
         dtypes: type of each parameter by name.
         shard_bytes: largest file, roughly.
         common_state: what Megatron stores beside the tensors.
+
+    Raises:
+        CheckpointError: layers of different types.
     """
 
     def __init__(
@@ -146,7 +149,15 @@ class MegatronTarget:
             for piece in contents.pieces:
                 rule = places[piece.key, piece.lead]
                 self._pieces[rank].setdefault(rule.name, []).append(piece)
-                self.specs[piece.key] = TensorSpec(dtypes[rule.name], piece.global_shape)
+                dtype = dtypes[rule.name]
+                spec = self.specs.setdefault(piece.key, TensorSpec(dtype, piece.global_shape))
+                if spec.dtype != dtype:
+                    raise CheckpointError(
+                        piece.key,
+                        "must be of one type in all layers, which are one tensor for Megatron",
+                        f"{spec.dtype} and {dtype}",
+                        "Choose the type of the result with --dtype.",
+                    )
         self.batches = tuple(self._batches(rules, dtypes, shard_bytes))
 
     def _batches(
@@ -250,5 +261,8 @@ def _check_finite(name: str, tensor: torch.Tensor) -> None:
             name,
             f"must be finite in {str(tensor.dtype).removeprefix('torch.')}",
             f"{count} of {tensor.numel()} numbers that are NaN or infinite",
-            "The model is broken, or too large for this type: take another checkpoint or --dtype.",
+            "The model is broken: take another checkpoint."
+            if tensor.isnan().any()
+            else "The model is broken, or too large for this type: take another --dtype, or "
+            "another checkpoint.",
         )

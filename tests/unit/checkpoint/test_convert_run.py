@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,12 +13,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from megatron_agent.checkpoint import convert
+from megatron_agent.checkpoint import convert, partial
 from megatron_agent.checkpoint.convert import open_job
 from megatron_agent.checkpoint.layout import Layout
 from megatron_agent.checkpoint.locate import locate
 from megatron_agent.checkpoint.request import Request, parse_bytes
 from megatron_agent.checkpoint.side_files import describe
+from megatron_agent.checkpoint.verdict import Verdict, compare
+from megatron_agent.checkpoint.weights import open_weights
 from megatron_agent.errors import CheckpointError
 
 pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("toy_model")]
@@ -140,21 +143,64 @@ def test_a_disk_that_fills_up_is_told_and_what_is_written_stays(request_hf: Requ
     assert request_hf.target.with_name("out.partial").exists()
 
 
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(torch.nan, "broken: take another checkpoint"), (torch.inf, "take another --dtype, or")],
+)
 def test_numbers_that_are_none_are_refused_by_name(
     hf_folder: Path,
     tensors: dict[str, torch.Tensor],
     request_hf: Request,
+    number: float,
+    remedy: str,
 ) -> None:
-    tensors["model.layers.1.mlp.up_proj.weight"][2, 1] = torch.nan
+    tensors["model.layers.1.mlp.up_proj.weight"][2, 1] = number
     save_file(tensors, hf_folder / "model.safetensors")
     with (
         open_job(request_hf) as job,
         pytest.raises(
-            CheckpointError, match=r"layers\.1\.mlp\.up_proj.*must be finite in bfloat16, got '1 of"
+            CheckpointError,
+            match=rf"layers\.1\.mlp\.up_proj.*must be finite in bfloat16, got '1 of.*{remedy}",
         ),
     ):
         convert.write(job, {})
     assert not request_hf.target.exists()
+
+
+def test_layers_of_different_types_become_one_tensor_of_the_type_that_is_asked_for(
+    hf_folder: Path, tensors: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    for name in tensors:
+        if "layers.1" in name:
+            tensors[name] = tensors[name].float()
+    save_file(tensors, hf_folder / "model.safetensors")
+    request = Request(source=hf_folder, target=tmp_path / "out", to="megatron")
+    with (
+        pytest.raises(CheckpointError, match=r"linear_fc1.*must be of one type in all .*--dtype"),
+        open_job(request),
+    ):
+        pass
+    with open_job(replace(request, dtype=torch.float32)) as job:
+        root = convert.write(job, {}).root
+        with open_weights(convert.target_weights(root, job)) as result:
+            assert Verdict(tuple(compare(job.rules, job.weights, result, job.stored))).passed
+
+
+@pytest.mark.parametrize("last", ["sync_to_disk", "rename"])
+def test_a_conversion_killed_while_it_gets_its_name_is_not_lost(
+    request_hf: Request, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    def die(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with open_job(request_hf) as job:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(*((partial, last) if last == "sync_to_disk" else (Path, last)), die)
+            convert.write(job, {}).publish()
+        done: list[int] = []
+        convert.write(job, {}, done.append).publish()
+        assert done == [job.num_bytes]
+    assert not (request_hf.target / partial.PROGRESS).exists()
 
 
 def test_the_plan_says_how_much_memory_is_needed(request_hf: Request) -> None:
