@@ -18,7 +18,7 @@ compared with each other.
 2. **`Observation.anchor` names the state**: what decides the future, and nothing else. No move
    counter, no echo of the last action, no colour codes.
 3. **What the agent says never raises.** Illegal, empty, or 100 kB long: ``step`` answers with
-   ``action_valid=False`` and leaves the state alone.
+   ``action_valid=False``, leaves the state alone, and gives reward 0 or a penalty below it.
 
 Whatever goes wrong inside (a lost server, a bug) may raise; the episode then counts as failed.
 

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from envs.base import Observation, TextEnv
-from envs.playback import anchor_key, check_observation, check_outcome, require
+from envs.playback import (
+    EnvContractError,
+    anchor_key,
+    any_action,
+    check_observation,
+    check_outcome,
+    ended,
+    require,
+)
 from envs.spec import EnvSpec
 
 _MAX_STEPS = 30
@@ -15,10 +23,10 @@ _MAX_ACTIONS = 12
 """Admissible actions tried: each takes a reset, which may take seconds."""
 
 
-def check_splits(spec: EnvSpec, options: Mapping[str, Any]) -> None:
+def check_splits(spec: EnvSpec, options: Mapping[str, Any]) -> str | None:
     """Training and evaluation share no task, and names within a list are unique."""
     if spec.task_list is None:
-        return  # seeds: the ranges of both splits are disjoint
+        return "its tasks are seeds, and both splits draw from ranges of their own"
     tasks = {}
     for split in ("train", "eval"):
         listed = spec.task_list(split, spec.resolve_options(options))
@@ -37,11 +45,13 @@ def check_splits(spec: EnvSpec, options: Mapping[str, Any]) -> None:
     try:
         spec.task_list("no such split", spec.resolve_options(options))
     except ValueError:
-        return
-    require(False, f"{spec.name}: task_list must refuse an unknown split with a ValueError.")
+        return None
+    raise EnvContractError(
+        f"{spec.name}: task_list must refuse an unknown split with a ValueError."
+    )
 
 
-def check_admissible(spec: EnvSpec, seed: int, options: Mapping[str, Any]) -> None:
+def check_admissible(spec: EnvSpec, seed: int, options: Mapping[str, Any]) -> str | None:
     """Actions that the first observation calls admissible are accepted."""
     env = spec.make()
     start = env.reset(seed=seed, options=options)
@@ -56,6 +66,7 @@ def check_admissible(spec: EnvSpec, seed: int, options: Mapping[str, Any]) -> No
             f"it invalid.",
         )
     env.close()
+    return None if actions else "it lists none"
 
 
 def check_group(
@@ -84,18 +95,18 @@ def check_end(spec: EnvSpec, seed: int, options: Mapping[str, Any]) -> None:
     """After the end, or in the middle, a reset begins anew."""
     env = spec.make()
     start = env.reset(seed=seed, options=options)
-    rng, observation, ended = random.Random(seed), start, False
+    rng, observation, is_over = random.Random(seed), start, False
     for _ in range(_MAX_STEPS * 10):
         plan = spec.expert(env) if spec.expert is not None else []
-        outcome = env.step(plan[0] if plan else spec.random_action(rng, observation))
+        outcome = env.step(plan[0] if plan else any_action(spec, rng, observation))
         observation = outcome.observation
-        ended = outcome.terminated or outcome.truncated
-        if ended:
+        is_over = ended(outcome)
+        if is_over:
             break
     again = env.reset(seed=seed, options=options)
     require(
         _fingerprint(again) == _fingerprint(start),
-        f"{spec.name}: a reset after {'the end' if ended else 'a part'} of an episode must begin "
+        f"{spec.name}: a reset after {'the end' if is_over else 'a part'} of an episode must begin "
         f"anew, seed {seed} starts differently.",
     )
     env.close()
@@ -121,11 +132,10 @@ def _play_in_turns(
             if observation is None:
                 continue
             check_observation(spec, observation)
-            outcome = env.step(spec.random_action(generators[number], observation))
+            outcome = env.step(any_action(spec, generators[number], observation))
             check_outcome(spec, outcome)
             seen[number].append(f"{_fingerprint(outcome.observation)} {outcome.reward!r}")
-            ended = outcome.terminated or outcome.truncated
-            now[number] = None if ended else outcome.observation
+            now[number] = None if ended(outcome) else outcome.observation
     return seen
 
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from envs.base import TextEnv
-from envs.playback import anchor_key
+from envs.playback import anchor_key, any_action, ended, has_actions
 from envs.spec import EnvSpec
+from envs.walks import long_walks, remarks
 
 _MAX_STEPS = 30
 _SETTLED_RESETS = 50
@@ -26,8 +27,9 @@ class Measurements:
     """Costs of one environment; times in seconds, memory in bytes."""
 
     num_steps: int
-    anchor_rate: float
-    """Share of steps after a reset whose state another rollout of the same start also saw."""
+    anchor_rate: float | None
+    """Share of steps after a reset whose state another rollout of the same start also saw. None
+    where nobody says what is legal: guesses that are refused stay where they are."""
     reset_s_p50: float
     reset_s_p99: float
     step_s_p50: float
@@ -36,8 +38,14 @@ class Measurements:
     """Growth of the process per environment, or what Python allocated for one, if that is more: a
     process that has memory to spare does not grow."""
     num_resets: int
-    """Resets made while looking for a leak; fewer than asked for when they are slow."""
+    """Resets of one object made while looking for a leak; fewer than asked for when they are
+    slow."""
     leak_bytes_per_reset: float
+    num_makes: int
+    """Objects made, reset and closed while looking for a leak: a run makes one per session."""
+    leak_bytes_per_make: float
+    remarks: tuple[str, ...]
+    """What random walks show that is probably a mistake (`envs.walks`)."""
 
 
 def measure(
@@ -57,9 +65,11 @@ def measure(
         options: of the environment.
         num_rollouts: group size of the rollouts; the anchor rate rises with it.
         num_resets: resets for the leak.
-        max_leak_s: time allowed for those.
+        max_leak_s: time allowed for those, half of it with a new object for each.
     """
-    spec.make().close()  # what is loaded once does not belong to an instance
+    env = spec.make()  # what is loaded once does not belong to an instance
+    is_told = has_actions(spec, env.reset(seed=seed, options=options))
+    env.close()
     traced = _traced_bytes(spec, seed, options)
     gc.collect()
     before = resident_bytes()
@@ -74,10 +84,13 @@ def measure(
     grown = resident_bytes() - before
     for env in envs:
         env.close()
-    num_done, leak = _leak(spec, seed, options, num_resets, max_leak_s, resets_s)
+    num_done, leak = _leak(spec, seed, options, num_resets, max_leak_s / 2, resets_s)
+    num_made, leak_of_make = _leak(
+        spec, seed, options, num_resets, max_leak_s / 2, resets_s, with_make=True
+    )
     return Measurements(
         num_steps=len(steps_s),
-        anchor_rate=anchor_rate(visited),
+        anchor_rate=anchor_rate(visited) if is_told else None,
         reset_s_p50=percentile(resets_s, 50),
         reset_s_p99=percentile(resets_s, 99),
         step_s_p50=percentile(steps_s, 50),
@@ -85,6 +98,9 @@ def measure(
         instance_bytes=max(traced, grown / num_rollouts),
         num_resets=num_done,
         leak_bytes_per_reset=leak,
+        num_makes=num_made,
+        leak_bytes_per_make=leak_of_make,
+        remarks=tuple(remarks(long_walks(spec, seed, options))) if is_told else (),
     )
 
 
@@ -140,13 +156,13 @@ def _rollout(
     resets_s.append(time.perf_counter() - started_s)
     visited = []
     for _ in range(_MAX_STEPS):
-        action = spec.random_action(rng, observation)
+        action = any_action(spec, rng, observation)
         started_s = time.perf_counter()
         outcome = env.step(action)
         steps_s.append(time.perf_counter() - started_s)
         observation = outcome.observation
         visited.append(repr(anchor_key(observation.anchor)))
-        if outcome.terminated or outcome.truncated:
+        if ended(outcome):
             break
     return visited
 
@@ -163,9 +179,9 @@ def _traced_bytes(spec: EnvSpec, seed: int, options: Mapping[str, Any]) -> float
             kept.append(env)
             observation = env.reset(seed=seed, options=options)
             for _ in range(3):
-                outcome = env.step(spec.random_action(rng, observation))
+                outcome = env.step(any_action(spec, rng, observation))
                 observation = outcome.observation
-                if outcome.terminated or outcome.truncated:
+                if ended(outcome):
                     break
             gc.collect()
             sizes.append(tracemalloc.get_traced_memory()[0] - before)
@@ -183,6 +199,8 @@ def _leak(
     num_resets: int,
     max_s: float,
     resets_s: list[float],
+    *,
+    with_make: bool = False,
 ) -> tuple[int, float]:
     """Resets made, and bytes that the process grew by with each after the first ones."""
     env, rng = spec.make(), random.Random(seed)
@@ -193,12 +211,15 @@ def _leak(
         if number == first_number:
             gc.collect()
             settled = resident_bytes()
+        if with_make:
+            env.close()
+            env = spec.make()
         started_s = time.perf_counter()
         # Other seeds too: a cache that grows with every new start is a leak in a long run.
         start_seed = seed + number if spec.task_list is None else seed
         observation = env.reset(seed=start_seed, options=options)
         resets_s.append(time.perf_counter() - started_s)
-        env.step(spec.random_action(rng, observation))
+        env.step(any_action(spec, rng, observation))
         num_done = number + 1
         if time.perf_counter() > deadline_s:
             break

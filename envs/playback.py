@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import random
 import sys
 from collections.abc import Mapping
@@ -16,10 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from envs.anchor_types import unfit_part
 from envs.base import Observation, PastStep, PromptContext, StepOutcome, TextEnv
 from envs.registry import EnvSpec, load_env
+from envs.tags import format_response
 
 _MAX_STEPS = 30
+_GUESSES = ("look", "left", "1", "help")
+"""What is said, in and out of tags, where nobody says what is legal."""
 
 
 class EnvContractError(AssertionError):
@@ -50,17 +55,56 @@ def play(
         )
         prompt = spec.build_prompt(context)
         check_text(prompt, f"{spec.name}: a prompt")
+        for admissible in observation.admissible_actions:
+            check_sayable(spec, admissible, observation)
         if neighbour is not None:
             neighbour.step("")
-        action = spec.random_action(rng, observation)
+        action = any_action(spec, rng, observation)
         outcome = env.step(action)
         check_outcome(spec, outcome)
+        require(
+            outcome.action_valid or action not in observation.admissible_actions,
+            f"{spec.name}: {action!r} is admissible at step {step_idx} of seed {seed}, and step() "
+            f"calls it invalid.",
+        )
         trace.append(f"{prompt}|{_fingerprint(outcome.observation)}|{outcome.reward!r}")
-        if outcome.terminated or outcome.truncated:
+        if ended(outcome):
             break
         history.append(PastStep(step_idx=step_idx, observation=observation.text, action=action))
         observation = outcome.observation
     return hashlib.sha256("\n".join(trace).encode()).hexdigest()
+
+
+def has_actions(spec: EnvSpec, observation: Observation) -> bool:
+    """Whether anybody says what is legal: otherwise random play only guesses."""
+    return spec.sample_action is not None or bool(observation.admissible_actions)
+
+
+def any_action(spec: EnvSpec, rng: random.Random, observation: Observation) -> str:
+    """A legal action; where nobody says what is legal a guess, so that at least texts come in."""
+    if has_actions(spec, observation):
+        return spec.random_action(rng, observation)
+    guess = rng.choice(_GUESSES)
+    return rng.choice((guess, format_response(guess)))
+
+
+def ended(outcome: StepOutcome) -> bool:
+    """Whether the episode is over."""
+    return outcome.terminated or outcome.truncated
+
+
+def check_sayable(spec: EnvSpec, action: str, observation: Observation) -> None:
+    """Raise EnvContractError unless a response can say ``action``."""
+    parsed = spec.project(spec.format_response(action), observation.admissible_actions)
+    require(
+        parsed.valid and parsed.action == action,
+        f"{spec.name}: project must read format_response({action!r}) back, got {parsed!r}.",
+    )
+
+
+def same_anchor(one: Observation, other: Observation) -> bool:
+    """Whether both are of one state."""
+    return bool(anchor_key(one.anchor) == anchor_key(other.anchor))
 
 
 def anchor_key(anchor: Any) -> Any:
@@ -86,6 +130,12 @@ def check_observation(spec: EnvSpec, observation: Observation) -> None:
     if observation.task:
         check_text(observation.task, f"{spec.name}: a task text")
     require(observation.anchor is not None, f"{spec.name}: an anchor must not be None.")
+    unfit = unfit_part(observation.anchor)
+    require(
+        not unfit,
+        f"{spec.name}: an anchor must be a text, bytes, a number, an array, or tuples, lists and "
+        f"dicts of these, but {unfit}. Convert it, for example with str(...) or sorted(...).",
+    )
     check_image(spec, observation.image)
     actions = observation.admissible_actions
     require(
@@ -117,6 +167,12 @@ def check_outcome(spec: EnvSpec, outcome: StepOutcome) -> None:
         isinstance(outcome.info.get("success"), bool),
         f"{spec.name}: info must hold success as a bool, got {outcome.info!r}.",
     )
+    for field in ("terminated", "truncated", "action_valid"):
+        value = getattr(outcome, field)
+        require(
+            isinstance(value, bool | np.bool_),
+            f"{spec.name}: {field} must be True or False, got {value!r}.",
+        )
     require(
         not (outcome.terminated and outcome.truncated),
         f"{spec.name}: a step must not be terminated and truncated at once; terminated is what the "
@@ -140,10 +196,13 @@ def require(condition: bool, message: str) -> None:
 
 def main() -> None:
     """``python -m envs.playback NAME SEED OPTIONS_JSON`` writes the digest of one episode."""
+    report_fd = os.dup(1)
+    os.dup2(2, 1)  # what environments print goes where stderr goes
     spec = load_env(sys.argv[1])
     env = spec.make()
-    sys.stdout.write(play(spec, env, int(sys.argv[2]), json.loads(sys.argv[3])) + "\n")
+    digest = play(spec, env, int(sys.argv[2]), json.loads(sys.argv[3]))
     env.close()
+    os.write(report_fd, digest.encode())
 
 
 if __name__ == "__main__":

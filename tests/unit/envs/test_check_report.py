@@ -10,11 +10,12 @@ import pytest
 
 from envs.base import Observation, StepOutcome, TaskStart
 from envs.check_report import run_check
-from envs.checker import check_env, check_nonsense
+from envs.checker import check_env
 from envs.data import EnvDataError
 from envs.frozenlake.env import FrozenLakeEnv
 from envs.group_check import check_admissible, check_end, check_group, check_splits
 from envs.measure import anchor_rate, measure, percentile
+from envs.nonsense_check import check_nonsense
 from envs.playback import EnvContractError, anchor_key, check_outcome
 from envs.registry import EnvSpec, load_env
 

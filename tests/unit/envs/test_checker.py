@@ -15,11 +15,11 @@ from envs.checker import (
     check_determinism,
     check_env,
     check_expert,
-    check_nonsense,
     check_other_process,
     check_spec,
 )
 from envs.frozenlake.env import FrozenLakeEnv
+from envs.nonsense_check import check_nonsense
 from envs.playback import EnvContractError
 from envs.registry import EnvSpec, env_names, load_env
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from envs.checker import check_nonsense, check_other_process, check_splits
+from envs.checker import check_other_process
+from envs.group_check import check_splits
 from envs.jvm import java_packages
+from envs.nonsense_check import check_nonsense
 from envs.registry import load_env
 from envs.scienceworld.engine import _jar
 from envs.scienceworld.env import ScienceWorldEnv

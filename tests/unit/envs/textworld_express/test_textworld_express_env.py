@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from envs import jvm
-from envs.checker import check_determinism, check_env, check_nonsense
+from envs.checker import check_determinism, check_env
+from envs.nonsense_check import check_nonsense
 from envs.registry import load_env
 from envs.textworld_express.engine import _jar
 from envs.textworld_express.env import FOLDS, GAMES, TextWorldExpressEnv
