@@ -9,6 +9,6 @@ activations.py ownership.py memory.py
 compute.py training_time.py generation_time.py
                                seconds of each phase, from a roofline with stated efficiencies
 plan.py search.py              one answer; the best answers
-read_job.py report.py command.py
+read_job.py overrides.py report.py command.py
                                from a configuration, to tables and JSON
 """

@@ -6,12 +6,15 @@ import json
 from collections.abc import Sequence
 
 from megatron_agent.config import DEFAULT_ROOT, Findings, compose_config
+from megatron_agent.config.rules.algorithm import check_algorithm
 from megatron_agent.config.rules.batches import check_batches
 from megatron_agent.config.rules.combinations import check_combinations
 from megatron_agent.config.rules.layout import MEGATRON_KEY, ROLLOUT_TP_KEY, check_ranks
 from megatron_agent.config.rules.planning import check_planning
+from megatron_agent.config.rules.sampling import check_sampling
 from megatron_agent.config.tree_check import check_tree
 from megatron_agent.config.values import ConfigValues
+from megatron_agent.plan.overrides import SEARCHED
 from megatron_agent.plan.plan import Plan, make_plan, refused
 from megatron_agent.plan.read_job import read_job
 from megatron_agent.plan.records import Job
@@ -19,7 +22,7 @@ from megatron_agent.plan.report import plan_data, plan_text, search_data, search
 from megatron_agent.plan.search import search
 
 # Not the rules on data, environments and model folders: what is planned need not be here.
-RULES = (check_tree, check_ranks, check_batches, check_combinations, check_planning)
+RULES = (check_algorithm, check_batches, check_combinations, check_planning, check_sampling)
 
 
 def run_plan(
@@ -43,7 +46,7 @@ def run_plan(
     Raises:
         ConfigProblemsError: with everything that is wrong or cannot be planned.
     """
-    job = job_from(overrides, config_name=config_name)
+    job = job_from(overrides, config_name=config_name, to_search=with_search)
     if with_search:
         result = search(job)
         text = json.dumps(search_data(result)) if as_json else search_text(job, result)
@@ -52,25 +55,37 @@ def run_plan(
     return json.dumps(plan_data(plan)) if as_json else plan_text(plan), plan.fits
 
 
-def job_from(overrides: Sequence[str], *, config_name: str = DEFAULT_ROOT) -> Job:
-    """Compose a configuration and read the job in it.
+def job_from(
+    overrides: Sequence[str], *, config_name: str = DEFAULT_ROOT, to_search: bool = False
+) -> Job:
+    """Compose a configuration and read the job in it; arguments as of `checked_job`.
 
     Raises:
         ConfigProblemsError: with everything that is wrong or cannot be planned.
     """
     findings = Findings()
     config = compose_config(overrides, config_name=config_name, findings=findings)
-    return checked_job(ConfigValues.from_config(config), findings)
+    return checked_job(ConfigValues.from_config(config), findings, to_search=to_search)
 
 
-def checked_job(values: ConfigValues, findings: Findings) -> Job:
+def checked_job(values: ConfigValues, findings: Findings, *, to_search: bool = False) -> Job:
     """Check what a plan depends on and read it.
+
+    Args:
+        values: the composed configuration.
+        findings: what was found before.
+        to_search: a search replaces the layout, so that it may be one that cannot be.
 
     Raises:
         ConfigProblemsError: with everything that is wrong or cannot be planned.
     """
-    for rule in RULES:
-        rule(values, findings)
+    check_tree(values, findings)
+    ruled = Findings()
+    for rule in RULES if to_search else (check_ranks, *RULES):
+        rule(values, ruled)
+    findings.problems += [
+        problem for problem in ruled.problems if not (to_search and problem.key in SEARCHED)
+    ]
     findings.raise_if_any()
     job = read_job(values, findings)
     findings.raise_if_any()

@@ -47,7 +47,11 @@ class Plan:
 
 def refused(job: Job) -> tuple[str, ...]:
     """Why Megatron or SGLang would not even start; memory and time mean nothing then."""
-    return (*layout_problems(job.shape, job.layout), *_server_problems(job))
+    return (
+        *layout_problems(job.shape, job.layout),
+        *_trainer_problems(job),
+        *_server_problems(job),
+    )
 
 
 def make_plan(
@@ -86,6 +90,13 @@ def make_plan(
         phases_s=phases,
         step_s=rollout.total_s + training_s if shares_gpus else max(rollout.total_s, training_s),
     )
+
+
+def _trainer_problems(job: Job) -> tuple[str, ...]:
+    tensor = job.layout.tensor
+    if job.shape.num_experts and tensor > 1 and not job.training.sequence_parallel:
+        return (f"TP{tensor} needs sequence_parallel in a mixture of experts",)
+    return ()
 
 
 def _server_problems(job: Job) -> tuple[str, ...]:

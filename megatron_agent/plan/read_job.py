@@ -13,6 +13,7 @@ from megatron_agent.config.plan_settings import (
     read_plan_settings,
 )
 from megatron_agent.config.rules.batches import MINI_BATCH_KEY, TOKENS_KEY
+from megatron_agent.config.rules.combinations import PACKED_KEY, TRANSFORMER_KEY
 from megatron_agent.config.rules.layout import (
     CP_KEY,
     MEGATRON_KEY,
@@ -30,7 +31,7 @@ MODEL_PATH_KEY = "actor_rollout_ref.model.path"
 ROLLOUT_KEY = "actor_rollout_ref.rollout"
 LORA_KEY = "actor_rollout_ref.model.lora.rank"
 OPTIMIZER_KEY = "actor_rollout_ref.actor.optim"
-TRANSFORMER_KEY = f"{MEGATRON_KEY}.override_transformer_config"
+OPTIMIZER_OVERRIDES_KEY = f"{OPTIMIZER_KEY}.override_optimizer_config"
 HALF_NAMES = ("bf16", "bfloat16")
 
 PLANNED_AT: dict[str, tuple[object, ...]] = {
@@ -41,6 +42,15 @@ PLANNED_AT: dict[str, tuple[object, ...]] = {
     f"{ROLLOUT_KEY}.disaggregation.enabled": (False,),
     f"{TRANSFORMER_KEY}.recompute_method": (None, "uniform"),
     f"{OPTIMIZER_KEY}.optimizer": ("adam",),
+    f"{OPTIMIZER_OVERRIDES_KEY}.optimizer_cpu_offload": (None, False),
+    f"{OPTIMIZER_OVERRIDES_KEY}.use_precision_aware_optimizer": (None, False),
+    f"{MEGATRON_KEY}.override_ddp_config.grad_reduce_in_fp32": (None, True),
+    f"{TRANSFORMER_KEY}.num_layers_in_first_pipeline_stage": (None,),
+    f"{TRANSFORMER_KEY}.num_layers_in_last_pipeline_stage": (None,),
+    f"{TRANSFORMER_KEY}.account_for_embedding_in_pipeline_split": (None, False),
+    f"{TRANSFORMER_KEY}.account_for_loss_in_pipeline_split": (None, False),
+    f"{TRANSFORMER_KEY}.pipeline_model_parallel_layout": (None,),
+    PACKED_KEY: (True,),
 }
 """Settings that work in a run and whose bytes are not modelled here."""
 
@@ -73,6 +83,8 @@ def read_job(values: ConfigValues, findings: Findings) -> Job | None:
     if shape is not None and shape.num_experts and training.lora_rank:
         rule = "must be 0 to be planned for a mixture of experts"
         findings.problem(LORA_KEY, rule, training.lora_rank, "Plan it without adapters.")
+    if shape is not None and workload is not None:
+        _check_positions(shape, workload, findings)
     if len(findings.problems) > num_problems:
         return None
     assert plan is not None and hardware is not None and shape is not None and workload is not None
@@ -121,6 +133,17 @@ def _read_shape(values: ConfigValues, plan: PlanSettings, findings: Findings) ->
     return None
 
 
+def _check_positions(shape: ModelShape, workload: Workload, findings: Findings) -> None:
+    if workload.max_row_tokens > shape.max_positions:
+        findings.problem(
+            "data.max_prompt_length",
+            f"plus data.max_response_length must be <= the model's max_position_embeddings "
+            f"({shape.max_positions})",
+            workload.max_row_tokens,
+            "Shorten one of them, or use a model with a longer context.",
+        )
+
+
 def _cluster(hardware: HardwareSettings) -> Cluster:
     gpu = hardware.gpu
     return Cluster(
@@ -165,7 +188,6 @@ def _training(values: ConfigValues, numbers: _Numbers) -> Training:
     # Selective recompute of attention saves nothing where flash attention saves it already.
     recompute = numbers.of(f"{TRANSFORMER_KEY}.recompute_num_layers", 1) if is_full else 0
     num_groups = numbers.of("data.train_batch_size")
-    packs = values.get(f"{MEGATRON_KEY}.use_remove_padding") is not False
     return Training(
         micro_batch_tokens=budget,
         log_prob_tokens=numbers.of(f"{ROLLOUT_KEY}.log_prob_max_token_len_per_gpu", budget),
@@ -176,7 +198,7 @@ def _training(values: ConfigValues, numbers: _Numbers) -> Training:
         param_offload=values.flag(f"{MEGATRON_KEY}.param_offload"),
         optimizer_offload=values.flag(f"{MEGATRON_KEY}.optimizer_offload"),
         reference_offload=values.flag("actor_rollout_ref.ref.megatron.param_offload"),
-        fused_kernels=packs and values.flag("actor_rollout_ref.model.use_fused_kernels"),
+        fused_kernels=values.flag("actor_rollout_ref.model.use_fused_kernels"),
         entropy_in_update=bool(values.number("actor_rollout_ref.actor.entropy_coeff")),
         has_reference=values.flag("actor_rollout_ref.actor.use_kl_loss"),
         has_critic=values.flag("critic.enable"),

@@ -14,6 +14,7 @@ from rich.table import Table
 from megatron_agent.plan.activations import layers_in_flight
 from megatron_agent.plan.compute import Efficiency
 from megatron_agent.plan.generation_time import ServerEfficiency
+from megatron_agent.plan.overrides import overrides
 from megatron_agent.plan.params import count_active, count_model
 from megatron_agent.plan.plan import Plan
 from megatron_agent.plan.records import GIB, Job
@@ -30,7 +31,8 @@ _SEARCH_NOTES = (
 
 def plan_text(plan: Plan) -> str:
     """One plan: what it is for, memory and time by phase, and the verdict."""
-    return _render([_head(plan.job), memory_table(plan), time_table(plan), _verdict(plan)])
+    head = _head(plan.job, f", {plan.job.layout}; {_variant_words(plan.job)}")
+    return _render([head, memory_table(plan), time_table(plan), _verdict(plan)])
 
 
 def search_text(job: Job, result: SearchResult) -> str:
@@ -39,7 +41,8 @@ def search_text(job: Job, result: SearchResult) -> str:
     parts: list[Any] = [head]
     if result.fitting:
         parts.append(fitting_table(result.fitting[:NUM_FITTING]))
-        parts.append(f"The first as overrides:\n  {_overrides(result.fitting[0].job)}\n")
+        lines = "\n  ".join(overrides(job, result.fitting[0].job))
+        parts.append(f"The first as overrides, to add to those of this search:\n  {lines}\n")
     parts += [failing_table(result.failing[:NUM_FAILING]), _SEARCH_NOTES]
     return _render(parts)
 
@@ -151,7 +154,7 @@ def search_data(result: SearchResult) -> dict[str, Any]:
     }
 
 
-def _head(job: Job) -> str:
+def _head(job: Job, configured: str = "") -> str:
     workload, layout, cluster = job.workload, job.layout, job.cluster
     servers = (
         f" and {job.rollout.separate_gpus} for the servers" if job.rollout.separate_gpus else ""
@@ -159,8 +162,7 @@ def _head(job: Job) -> str:
     return (
         f"{job.shape.name}: {count_model(job.shape) / 1e9:.2f} B parameters, "
         f"{count_active(job.shape) / 1e9:.2f} B in a token's products.\n"
-        f"{layout.num_gpus} x {cluster.gpu.name} for the trainer{servers}, {layout}; "
-        f"{_variant_words(job)}.\n"
+        f"{layout.num_gpus} x {cluster.gpu.name} for the trainer{servers}{configured}.\n"
         f"{workload.num_groups} groups x {workload.group_size} episodes: {workload.mean_rows:,} "
         f"rows expected, {workload.max_rows:,} at most, of {workload.mean_row_tokens:,.0f} tokens "
         f"(at most {workload.max_row_tokens:,})."
@@ -197,30 +199,6 @@ def _variant(job: Job) -> tuple[str, str, str, str]:
     }[training.param_offload, training.optimizer_offload]
     recompute = "full" if training.recompute_layers else "none"
     return f"{training.micro_batch_tokens:,}", recompute, offload, f"TP{job.rollout.tensor}"
-
-
-def _overrides(job: Job) -> str:
-    """What to set so that a run has this layout."""
-    training, megatron = job.training, "actor_rollout_ref.actor.megatron"
-    keys: dict[str, object] = {
-        f"{megatron}.tensor_model_parallel_size": job.layout.tensor,
-        f"{megatron}.pipeline_model_parallel_size": job.layout.pipeline,
-        f"{megatron}.context_parallel_size": job.layout.context,
-        f"{megatron}.param_offload": training.param_offload,
-        f"{megatron}.optimizer_offload": training.optimizer_offload,
-        "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": training.micro_batch_tokens,
-        "actor_rollout_ref.rollout.tensor_model_parallel_size": job.rollout.tensor,
-    }
-    if job.shape.num_experts:
-        keys[f"{megatron}.expert_model_parallel_size"] = job.layout.expert
-        keys[f"{megatron}.expert_tensor_parallel_size"] = job.layout.expert_tensor
-    recompute = f"{megatron}.override_transformer_config.recompute"
-    if training.recompute_layers:
-        keys |= {f"{recompute}_granularity": "full", f"{recompute}_method": "uniform"}
-        keys |= {f"{recompute}_num_layers": training.recompute_layers}
-    else:
-        keys |= {f"{recompute}_{name}": "null" for name in ("granularity", "method", "num_layers")}
-    return "\n  ".join(f"{key}={str(value).lower()}" for key, value in keys.items())
 
 
 def _table(title: str, first: str) -> Table:

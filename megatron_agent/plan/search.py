@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from megatron_agent.plan.compute import Efficiency
 from megatron_agent.plan.layout import Layout
@@ -38,7 +39,7 @@ def search(job: Job) -> SearchResult:
     """Try layouts, micro-batches, recompute, offload and server sizes around a job.
 
     Model, cluster, batch and memory fraction stay as they are. Tensor parallelism stays inside a
-    node: across nodes it never wins.
+    node: across nodes it never wins. Virtual stages are tried in the job's own number.
     """
     efficiency = Efficiency()
     fastest: dict[str, Plan] = {}
@@ -93,30 +94,35 @@ def _layouts(job: Job) -> Iterator[Layout]:
     is_long = job.workload.max_row_tokens >= LONG_ROW_TOKENS
     for tensor in _sizes(job.cluster.gpus_per_node):
         for pipeline in _sizes(min(MAX_PIPELINE, num_gpus)):
-            for context in _sizes(MAX_CONTEXT if is_long else 1):
-                for expert in experts:
-                    yield Layout(
-                        num_gpus=num_gpus,
-                        tensor=tensor,
-                        pipeline=pipeline,
-                        context=context,
-                        expert=expert,
-                        # Whole experts on a rank: their matrices are small already.
-                        expert_tensor=1 if shape.num_experts else tensor,
-                    )
+            virtual = {1, job.layout.virtual_pipeline} if pipeline > 1 else {1}
+            contexts = _sizes(MAX_CONTEXT if is_long else 1)
+            for num_virtual, context, expert in product(sorted(virtual), contexts, experts):
+                yield Layout(
+                    num_gpus=num_gpus,
+                    tensor=tensor,
+                    pipeline=pipeline,
+                    virtual_pipeline=num_virtual,
+                    context=context,
+                    expert=expert,
+                    # Whole experts on a rank: their matrices are small already.
+                    expert_tensor=1 if shape.num_experts else tensor,
+                )
 
 
 def _trainings(job: Job, layout: Layout) -> Iterator[Training]:
-    longest = job.workload.max_row_tokens
+    # Budgets are of a context-parallel rank.
+    longest = -(-job.workload.max_row_tokens // layout.context)
     budgets = sorted({max(budget, longest) for budget in MICRO_BATCH_TOKENS})
+    own = job.training.log_prob_tokens
+    follows = own == job.training.micro_batch_tokens
     for budget in budgets:
         for recompute in (0, 1):
             for param_offload, optimizer_offload in OFFLOADS:
                 yield replace(
                     job.training,
                     micro_batch_tokens=budget,
-                    log_prob_tokens=max(budget, job.training.log_prob_tokens),
-                    sequence_parallel=layout.tensor > 1,
+                    log_prob_tokens=budget if follows else max(own, longest),
+                    sequence_parallel=layout.tensor > 1 or job.training.sequence_parallel,
                     recompute_layers=recompute,
                     param_offload=param_offload,
                     reference_offload=param_offload or job.training.reference_offload,

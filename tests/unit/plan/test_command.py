@@ -14,6 +14,7 @@ import pytest
 from megatron_agent.cli import main
 from megatron_agent.config import ConfigProblemsError, Findings, as_plain, compose_config
 from megatron_agent.config.overrides import group_options
+from megatron_agent.config.rules.batches import FORWARD_TOKENS_KEYS, TOKENS_KEY
 from megatron_agent.config.values import ConfigValues
 from megatron_agent.plan.command import checked_job, job_from, plan_layout
 from megatron_agent.plan.plan import make_plan, refused
@@ -128,6 +129,54 @@ def with_changes(tree: Mapping[str, Any], changes: Mapping[str, Any]) -> ConfigV
             {"data.max_prompt_length": None},
             r"data.max_prompt_length must be given, got None",
         ),
+        (
+            {"actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_cpu_offload": True},
+            r"optimizer_cpu_offload must be null or False to be planned, got True",
+        ),
+        (
+            {f"{MEGATRON}.override_transformer_config.num_layers_in_first_pipeline_stage": 13},
+            r"num_layers_in_first_pipeline_stage must be null to be planned, got 13",
+        ),
+        (
+            {f"{MEGATRON}.override_ddp_config.grad_reduce_in_fp32": False},
+            r"grad_reduce_in_fp32 must be null or True to be planned, got False",
+        ),
+        ({f"{MEGATRON}.use_remove_padding": False}, r"use_remove_padding must be True to be plann"),
+        (
+            {
+                "plan.model_shape": "qwen3-30b-a3b",
+                f"{MEGATRON}.sequence_parallel": False,
+            },
+            r"must be a layout that .*\(TP2 needs sequence_parallel in a mixture of experts\)",
+        ),
+        (
+            {"actor_rollout_ref.rollout.gpu_memory_utilization": 1.5},
+            r"gpu_memory_utilization must be in \(0, 1\], got 1.5",
+        ),
+        (
+            {"trainer.n_gpus_per_node": 16},
+            r"trainer.n_gpus_per_node must be <= cluster.hardware.gpus_per_node \(8\), got 16",
+        ),
+        (
+            {"plan.mean_episode_steps": 16.0},
+            r"plan.mean_episode_steps must be <= env.max_steps \(15\), got 16.0",
+        ),
+        (
+            {"plan.mean_prompt_tokens": 5000},
+            r"plan.mean_prompt_tokens must be <= data.max_prompt_length \(4096\), got 5000",
+        ),
+        (
+            {"plan.mean_response_tokens": 513},
+            r"plan.mean_response_tokens must be <= data.max_response_length \(512\), got 513",
+        ),
+        (
+            {
+                "data.max_prompt_length": 32768,
+                **dict.fromkeys((TOKENS_KEY, *FORWARD_TOKENS_KEYS), 65536),
+            },
+            r"plus data.max_response_length must be <= the model's max_pos.* \(32768\), got 33280",
+        ),
+        ({"algorithm.use_kl_in_reward": True}, r"algorithm.use_kl_in_reward must be false"),
         ({"trainer.nnodes": 2}, r"trainer.nnodes plus .* \(0\) must be <= cluster.hardware.num"),
     ],
 )
@@ -136,6 +185,23 @@ def test_what_cannot_be_planned_is_said(
 ) -> None:
     with pytest.raises(ConfigProblemsError, match=message):
         plan_layout(checked_job(with_changes(webshop_7b, changes), Findings()))
+
+
+def test_a_search_replaces_a_layout_that_does_not_divide() -> None:
+    changes = ["experiment=webshop_72b", "cluster=1x8_h200"]
+    with pytest.raises(ConfigProblemsError, match=r"trainer.n_gpus_per_node times"):
+        job_from(changes)
+    assert job_from(changes, to_search=True).layout.num_gpus == 8
+
+
+def test_a_search_replaces_too_small_micro_batches_but_not_faults(
+    webshop_7b: Mapping[str, Any],
+) -> None:
+    tokens = {"actor_rollout_ref.actor.ppo_max_token_len_per_gpu": 100}
+    checked_job(with_changes(webshop_7b, tokens), Findings(), to_search=True)
+    wrong = with_changes(webshop_7b, {f"{MEGATRON}.tensor_model_parallel_size": "two"})
+    with pytest.raises(ConfigProblemsError, match=r"tensor_model_parallel_size must be an int"):
+        checked_job(wrong, Findings(), to_search=True)
 
 
 def test_verls_own_default_is_taken_where_nothing_is_given(webshop_7b: Mapping[str, Any]) -> None:

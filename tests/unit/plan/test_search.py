@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from megatron_agent.plan.command import job_from
+from megatron_agent.plan.overrides import overrides
 from megatron_agent.plan.plan import Plan, make_plan, refused
 from megatron_agent.plan.records import Job
 from megatron_agent.plan.report import plan_data, plan_text, search_data, search_text
@@ -19,9 +21,7 @@ MakeJob = Callable[..., Job]
 
 @pytest.fixture(scope="module")
 def found() -> tuple[Job, SearchResult]:
-    from megatron_agent.plan.command import job_from
-
-    job = job_from(["experiment=webshop_72b", "cluster=8x8_h100"])
+    job = job_from(["experiment=webshop_72b"])
     return job, search(job)
 
 
@@ -58,17 +58,50 @@ def layout_and_offload(plan: Plan) -> tuple[str, bool, bool]:
 
 
 def test_the_first_layout_can_be_copied_as_overrides(found: tuple[Job, SearchResult]) -> None:
-    from megatron_agent.plan.command import job_from
-
     job, result = found
     lines = search_text(job, result).splitlines()
-    overrides = [line.strip() for line in lines if line.strip().startswith("actor_rollout_ref.")]
-    planned = job_from(["experiment=webshop_72b", "cluster=8x8_h100", *overrides])
-    best = result.fitting[0].job
-    assert planned.layout == best.layout
-    assert make_plan(planned).memory.peak.total == pytest.approx(
-        result.fitting[0].memory.peak.total
+    printed = [line.strip() for line in lines if line.strip().startswith("actor_rollout_ref.")]
+    assert job_from(["experiment=webshop_72b", *printed]) == result.fitting[0].job
+
+
+@pytest.mark.parametrize("name", ["webshop_72b_fp8", "alfworld_32b_long", "alfworld_30b_a3b"])
+def test_every_row_applied_as_overrides_plans_the_same(name: str) -> None:
+    base = [f"experiment={name}"]
+    job = job_from(base)
+    for plan in search(job).fitting[:3]:
+        assert job_from([*base, *overrides(job, plan.job)]) == plan.job
+
+
+def test_virtual_stages_of_the_job_are_searched_and_can_be_left(make_job: MakeJob) -> None:
+    job = make_job(num_nodes=2, pipeline=2, virtual_pipeline=2, micro_batch_tokens=16384)
+    result = search(job)
+    assert {plan.job.layout.virtual_pipeline for plan in result.fitting} == {1, 2}
+    assert all(plan.job.layout.pipeline > 1 for plan in result.fitting if virtual_of(plan) > 1)
+    flat = next(plan.job for plan in result.fitting if virtual_of(plan) == 1)
+    key = "actor_rollout_ref.actor.megatron.virtual_pipeline_model_parallel_size"
+    assert f"{key}=null" in overrides(job, flat)
+
+
+def virtual_of(plan: Plan) -> int:
+    return plan.job.layout.virtual_pipeline
+
+
+def test_a_micro_batch_of_two_context_parallel_ranks_holds_half_a_row(make_job: MakeJob) -> None:
+    job = make_job(max_prompt_tokens=30208, micro_batch_tokens=30720, log_prob_tokens=30720)
+    plans = (*search(job).fitting, *search(job).failing)
+    halves = [plan.job.training for plan in plans if plan.job.layout.context == 2]
+    assert min(training.micro_batch_tokens for training in halves) == 15360
+
+
+def test_passes_without_gradients_follow_the_micro_batch_unless_they_are_set(
+    make_job: MakeJob,
+) -> None:
+    following = search(make_job(log_prob_tokens=8192)).fitting
+    assert all(
+        plan.job.training.log_prob_tokens == plan.job.training.micro_batch_tokens
+        for plan in following
     )
+    assert {plan.job.training.log_prob_tokens for plan in search(make_job()).fitting} == {16384}
 
 
 def test_short_rows_are_not_cut_and_long_ones_may_be(make_job: MakeJob) -> None:
