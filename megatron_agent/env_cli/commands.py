@@ -10,8 +10,7 @@ from typing import Any
 
 from megatron_agent.errors import ConfigError, RegistryError, TaskError
 
-_CHECK_FAILED = 1
-_NOTHING_PLAYED = 1
+_FAILED = 1
 _DEFAULT_MAX_STEPS = 50
 
 
@@ -103,9 +102,7 @@ def _spec_and_options(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any
     return spec, options
 
 
-def _drawn_tasks(
-    spec: Any, options: Mapping[str, Any], split: str, num: int, seed: int
-) -> list[Any]:
+def _drawn_tasks(spec: Any, options: Any, arguments: argparse.Namespace, num: int) -> list[Any]:
     """Tasks to play, at least one; raises TaskError, also when their data are not there."""
     from envs.data import EnvDataError
     from megatron_agent.tasks import draw_tasks
@@ -114,9 +111,9 @@ def _drawn_tasks(
         spec.require_data(options)
     except EnvDataError as error:
         raise TaskError(str(error)) from error
-    tasks = draw_tasks(spec.name, split, num, seed, options)
+    tasks = draw_tasks(spec.name, arguments.split, num, arguments.seed, options)
     if not tasks:
-        raise TaskError(f"environment {spec.name!r} has no task in split {split!r}.")
+        raise TaskError(f"environment {spec.name!r} has no task in split {arguments.split!r}.")
     return tasks
 
 
@@ -161,14 +158,14 @@ def _check(arguments: argparse.Namespace, _argv: Sequence[str]) -> int:
     else:
         for line in report.lines():
             _say(line)
-    return 0 if report.is_fine else _CHECK_FAILED
+    return 0 if report.is_fine else _FAILED
 
 
 def _play(arguments: argparse.Namespace, _argv: Sequence[str]) -> int:
     from megatron_agent.env_cli.play import play
 
     spec, options = _spec_and_options(arguments)
-    (task,) = _drawn_tasks(spec, options, arguments.split, 1, arguments.seed)
+    (task,) = _drawn_tasks(spec, options, arguments, 1)
     play(spec, task, ask=input, say=_say)
     return 0
 
@@ -203,7 +200,7 @@ def _eval(arguments: argparse.Namespace, _argv: Sequence[str]) -> int:
         num_parallel=arguments.parallel,
         seed=arguments.seed,
     )
-    tasks = _drawn_tasks(spec, options, arguments.split, arguments.episodes, arguments.seed)
+    tasks = _drawn_tasks(spec, options, arguments, arguments.episodes)
     if isinstance(agent, ModelAgent):
         agent.server.complete("Say yes.", seed=0)  # what is wrong is told once, before all episodes
     episodes = play_tasks(spec, agent, tasks, settings)
@@ -221,7 +218,7 @@ def _eval(arguments: argparse.Namespace, _argv: Sequence[str]) -> int:
         _say(f"{spec.name}, split {arguments.split}, {arguments.policy}")
         for line in summary_lines(summary):
             _say(line)
-    return _NOTHING_PLAYED if all(episode.failure for episode in episodes) else 0
+    return _FAILED if all(episode.failure for episode in episodes) else 0
 
 
 def _max_steps(arguments: argparse.Namespace) -> int:
