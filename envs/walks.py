@@ -82,8 +82,8 @@ def remarks(walks: Sequence[Walk]) -> list[str]:
         )
     if any(walk.truncated and walk.success for walk in walks):
         found.append(
-            "an episode was truncated and is a success. A goal that is reached is terminated; "
-            "truncated is what cuts an episode from outside."
+            "an episode was truncated and is a success. Unless lasting that long is the goal, "
+            "report a goal that is reached as terminated; truncated is a cut from outside."
         )
     lengths = {len(walk.texts) for walk in walks}
     are_alike = len(walks) == _NUM_LONG_WALKS and len(lengths) == 1 and min(lengths) >= _MIN_LIMIT
