@@ -12,10 +12,10 @@ from typing import Any
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from megatron_agent.checkpoint.layout import UNSPLIT, Layout
-from megatron_agent.checkpoint.locate import Located, locate
+from megatron_agent.checkpoint.locate import Kind, Located, locate
 from megatron_agent.checkpoint.request import Request, parse_bytes
 from megatron_agent.checkpoint.tensors import FLOAT_DTYPES
-from megatron_agent.checkpoint.verdict import Check, Verdict, check_files, compare
+from megatron_agent.checkpoint.verdict import Check, Verdict, check_files, check_side_files, compare
 from megatron_agent.checkpoint.weights import HFWeights, open_weights
 from megatron_agent.errors import ConfigError
 
@@ -47,15 +47,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the program.
 
     Returns:
-        0 done and checked; 1 the verdict is FAIL; 2 a mistake that one of our errors explains; 130
-        for Ctrl-C, after which the same command goes on.
+        0 done and checked; 1 the verdict is FAIL; 2 a mistake, or what the system refuses, in one
+        line; 130 for Ctrl-C, after which the same command goes on.
     """
     args = _parser().parse_args(argv)
     try:
         request = Request(
             source=args.source,
             target=args.target.absolute(),
-            to=args.to or ("hf" if locate(args.source).kind == "megatron" else "megatron"),
+            to=args.to or _format(args),
             layout=Layout.parse(args.layout) if args.layout else UNSPLIT,
             dtype=FLOAT_DTYPES[args.dtype] if args.dtype else None,
             lora=args.lora,
@@ -70,8 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             progress=args.progress,
         )
         return run(request, mode)
-    except ConfigError as error:
-        sys.stderr.write(f"convert_ckpt.py: {error}\n")
+    except (ConfigError, OSError) as error:
+        sys.stderr.write(f"convert_ckpt.py: {' '.join(str(error).split())}\n")
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
         sys.stderr.write("convert_ckpt.py: interrupted; the same command goes on.\n")
@@ -89,8 +89,10 @@ def run(request: Request, mode: Mode, say: Callable[[str], Any] = print) -> int:
     checks: list[Check] = []
     partial = None
     with convert.open_job(request) as job:
-        say(job.describe())
+        say(job.describe(writes=not mode.verify_only))
         if mode.dry_run:
+            if not mode.verify_only:
+                convert.check_target(job)
             return 0
         if mode.verify_only:
             result = locate(request.target)
@@ -101,7 +103,7 @@ def run(request: Request, mode: Mode, say: Callable[[str], Any] = print) -> int:
             root = partial.root
             result = convert.target_weights(root, job)
         if mode.verdict or mode.verify_only:
-            checks += check_files(root)
+            checks += [*check_files(root), check_side_files(result)]
             with _bar("check", job.num_bytes, mode) as bar, open_weights(result) as target:
                 checks += compare(job.rules, job.weights, target, job.stored, bar.update)
     if checks and mode.logits and all(check.passed for check in checks):
@@ -110,13 +112,21 @@ def run(request: Request, mode: Mode, say: Callable[[str], Any] = print) -> int:
     if checks:
         say(verdict.table())
     if not verdict.passed:
-        where = f"; the result stays in {root}" if partial else ""
+        # A file that was damaged after it was written would fail every further try, too.
+        where = f"; the result stays in {root}: remove it to convert anew" if partial else ""
         say(f"{request.target} is not what {request.source} is{where}")
         return EXIT_FAILED_VERDICT
     if partial is not None:
         partial.publish()
         say(f"wrote {request.target}")
     return 0
+
+
+def _format(args: argparse.Namespace) -> Kind:
+    """What the target is; or is to be, the other format than the source."""
+    if args.verify_only:
+        return locate(args.target).kind
+    return "hf" if locate(args.source).kind == "megatron" else "megatron"
 
 
 def _logits(job: Any, result: Located) -> list[Check]:

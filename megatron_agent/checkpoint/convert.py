@@ -6,7 +6,6 @@ import contextlib
 import errno
 import logging
 import resource
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -19,10 +18,10 @@ from megatron_agent.checkpoint import megatron_model, megatron_rules
 from megatron_agent.checkpoint.locate import HF_FILES, TRACKER, Located, locate
 from megatron_agent.checkpoint.lora import LoraAdapter, MergedWeights
 from megatron_agent.checkpoint.manifest import write_manifest
-from megatron_agent.checkpoint.partial import PartialFolder
+from megatron_agent.checkpoint.partial import PartialFolder, no_space
 from megatron_agent.checkpoint.request import Request
 from megatron_agent.checkpoint.rules import ModelRules
-from megatron_agent.checkpoint.side_files import copy_side_files
+from megatron_agent.checkpoint.side_files import copy_side_files, describe, found
 from megatron_agent.checkpoint.targets import ITERATION, HFTarget, MegatronTarget, Target
 from megatron_agent.checkpoint.verdict import tied_findings
 from megatron_agent.checkpoint.weights import (
@@ -38,7 +37,6 @@ logger = logging.getLogger(__name__)
 
 COPIES_IN_MEMORY = 4
 """Of the largest parameter: as read, translated, cut for a rank, and what it is compared with."""
-DISK_MARGIN = 1.02
 
 OnBytes = Callable[[int], Any]
 
@@ -71,20 +69,22 @@ class Job:
     def num_bytes(self) -> int:
         return sum(batch.num_bytes for batch in self.target.batches)
 
-    def describe(self) -> str:
-        """The plan, for people."""
+    def describe(self, *, writes: bool = True) -> str:
+        """The plan, for people; of a conversion, or of the check of an existing target."""
         largest = max(self.rules.params, key=lambda rule: torch.Size(rule.shape).numel())
         width = max(self.weights.dtype(largest).itemsize, self.stored.dtype(largest).itemsize)
         tensor_bytes = torch.Size(largest.shape).numel() * width * COPIES_IN_MEMORY
         program_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         request = self.request
-        layout = f", cut for {request.layout}" if request.to == "megatron" else ""
+        layout = f", cut for {request.layout}" if writes and request.to == "megatron" else ""
+        batches = f" in {len(self.target.batches)} batches of files" if writes else ""
         lines = [
             f"source   {self.located.weights} ({self.located.kind})",
             f"target   {request.target} ({request.to}{layout}, {_name(self._dtype())})",
             f"model    {self.config.architectures[0]}, {self.rules.num_layers} layers, "
             f"{len(self.rules.params)} parameters",
-            f"writes   {_gb(self.num_bytes)} in {len(self.target.batches)} batches of files",
+            f"files    {describe(found(self.hf_files))}",
+            f"{'writes' if writes else 'checks'}   {_gb(self.num_bytes)}{batches}",
             f"memory   {_gb(program_bytes + tensor_bytes)}: {_gb(program_bytes)} for the program, "
             f"and {COPIES_IN_MEMORY} times the largest parameter, {largest.name}",
         ]
@@ -154,6 +154,18 @@ def open_job(request: Request) -> Iterator[Job]:
         yield Job(request, located, hf_files, config, rules, stored, weights, target)
 
 
+def check_target(job: Job) -> PartialFolder:
+    """Refuse a target that cannot be written, before anything is.
+
+    Raises:
+        CheckpointError: see :meth:`PartialFolder.check`.
+    """
+    partial = PartialFolder(job.request.target, job.identity())
+    num_bytes = {batch.name: batch.num_bytes for batch in job.target.batches}
+    partial.check(job.request.source, num_bytes)
+    return partial
+
+
 def write(job: Job, about: dict[str, Any], on_bytes: OnBytes = lambda _: None) -> PartialFolder:
     """Write the target into its ``.partial`` folder; what an earlier try wrote is kept.
 
@@ -163,13 +175,11 @@ def write(job: Job, about: dict[str, Any], on_bytes: OnBytes = lambda _: None) -
         on_bytes: is told how many bytes of tensors were written.
 
     Raises:
-        CheckpointError: the target exists, the disk is full, or numbers are not finite.
+        CheckpointError: as :func:`check_target`; or numbers are not finite.
     """
-    partial = PartialFolder(job.request.target, job.identity())
-    partial.check()
+    partial = check_target(job)
     results = {batch.name: partial.result(batch.name) for batch in job.target.batches}
     waiting = [batch for batch in job.target.batches if results[batch.name] is None]
-    _check_disk(job.request.target, sum(batch.num_bytes for batch in waiting))
     partial.open()
     on_bytes(job.num_bytes - sum(batch.num_bytes for batch in waiting))
     try:
@@ -182,9 +192,9 @@ def write(job: Job, about: dict[str, Any], on_bytes: OnBytes = lambda _: None) -
         _write_side_files(job, partial.root)
         write_manifest(partial.root, about, done)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise _no_space(partial.root, "a full disk") from None
+        raise no_space(partial.root, "a full disk") from None
     return partial
 
 
@@ -224,22 +234,6 @@ def _check_accounts(
             "The configuration is of another architecture or size, or the checkpoint is not whole "
             "or quantized.",
         )
-
-
-def _check_disk(target: Path, num_bytes: int) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(target.parent).free
-    if free < num_bytes * DISK_MARGIN:
-        raise _no_space(target, f"{_gb(free)} free where {_gb(num_bytes)} are needed")
-
-
-def _no_space(path: Path, found: str) -> CheckpointError:
-    return CheckpointError(
-        str(path),
-        "must have space on its disk",
-        found,
-        "Make space and run the same command again.",
-    )
 
 
 def _write_side_files(job: Job, root: Path) -> None:

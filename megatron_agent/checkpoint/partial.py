@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -18,6 +19,7 @@ from megatron_agent.errors import CheckpointError
 
 PROGRESS = ".progress"
 IDENTITY = "identity.json"
+DISK_MARGIN = 1.02
 
 
 class PartialFolder:
@@ -33,12 +35,24 @@ class PartialFolder:
         self.root = target.with_name(target.name + PARTIAL)
         self._identity = json.loads(json.dumps(identity))
 
-    def check(self) -> None:
-        """Refuse to begin where something else is.
+    def check(self, source: Path, num_bytes: Mapping[str, int]) -> None:
+        """Refuse to begin where something else is, or where the target cannot be.
+
+        Args:
+            source: what is converted.
+            num_bytes: of each batch.
 
         Raises:
-            CheckpointError: the target exists, or the folder is of another conversion.
+            CheckpointError: the target exists, or the folder is of another conversion; it lies in
+                the source, or where nothing can be written; or the disk is too full.
         """
+        if self.target.resolve().is_relative_to(source.resolve()):
+            raise CheckpointError(
+                str(self.target),
+                f"must not lie in the source, {source}",
+                "it does",
+                "Name another: what is converted is left as it is.",
+            )
         if self.target.exists():
             raise CheckpointError(
                 str(self.target), "must not exist", "it does", "Name another, or remove it."
@@ -53,6 +67,8 @@ class PartialFolder:
                 "one of other files or options",
                 "Remove it, or name another target.",
             )
+        waiting = [size for batch, size in num_bytes.items() if self.result(batch) is None]
+        _check_disk(self.target, sum(waiting))
 
     def open(self) -> None:
         """Make the folder, or go on with the one that an interrupted conversion left."""
@@ -91,6 +107,31 @@ class PartialFolder:
         self.root.rename(self.target)
         shutil.rmtree(self.target / PROGRESS)
         sync_to_disk(self.target.parent)
+
+
+def _check_disk(target: Path, num_bytes: int) -> None:
+    place = next(folder for folder in target.absolute().parents if folder.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise CheckpointError(
+            str(target),
+            "must be in a folder that can be written to",
+            str(place),
+            "Name another target, or change the rights of that folder.",
+        )
+    free = shutil.disk_usage(place).free
+    if free < num_bytes * DISK_MARGIN:
+        found = f"{free / 1e9:.2f} GB free where {num_bytes / 1e9:.2f} GB are needed"
+        raise no_space(target, found)
+
+
+def no_space(path: Path, found: str) -> CheckpointError:
+    """The error of a disk that is too full."""
+    return CheckpointError(
+        str(path),
+        "must have space on its disk",
+        found,
+        "Make space and run the same command again.",
+    )
 
 
 def _item(stored: Mapping[str, Any]) -> WrittenItem:

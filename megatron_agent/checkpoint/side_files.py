@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -11,6 +12,7 @@ import torch
 from megatron_agent.atomic_file import atomic_file
 
 SUFFIXES = (".json", ".txt", ".jinja", ".model", ".tiktoken")
+_TOKENIZER_OPTIONS = "tokenizer_config.json"
 EXCLUDED = ("conversion.json", "adapter_config.json")
 
 
@@ -26,34 +28,40 @@ def side_files(folder: Path) -> list[Path]:
     )
 
 
-def copy_side_files(source: Path, target: Path, dtype: torch.dtype | None) -> list[str]:
-    """Copy them, and write ``dtype`` into the configuration; returns their names."""
+def copy_side_files(source: Path, target: Path, dtype: torch.dtype | None) -> None:
+    """Copy them, and write ``dtype`` into the configuration."""
     target.mkdir(exist_ok=True)
-    names = []
     for path in side_files(source):
         shutil.copyfile(path, target / path.name)
-        names.append(path.name)
     if dtype is not None:
         _set_dtype(target / "config.json", str(dtype).removeprefix("torch."))
-    return names
 
 
-def describe(names: list[str]) -> str:
-    """Say which of the files that a server looks for are there.
+def found(folder: Path) -> dict[str, bool]:
+    """Which of the files that a server looks for are there."""
+    names = {path.name for path in side_files(folder)} if folder.is_dir() else set()
+    options = folder / _TOKENIZER_OPTIONS  # may hold a chat template, as older ones do
+    return {
+        "config": "config.json" in names,
+        "tokenizer": any(
+            name.startswith(("tokenizer", "vocab")) for name in names - {_TOKENIZER_OPTIONS}
+        ),
+        "generation config": "generation_config.json" in names,
+        "chat template": any("chat_template" in name for name in names)
+        or (options.is_file() and b'"chat_template"' in options.read_bytes()),
+    }
+
+
+def describe(found: Mapping[str, bool]) -> str:
+    """Say which there are and which are not.
 
     Example:
-        >>> describe(["config.json", "tokenizer.json"])
-        'config, tokenizer; no generation config, no chat template'
+        >>> describe({"config": True, "tokenizer": True, "chat template": False})
+        'config, tokenizer; no chat template'
     """
-    kinds = {
-        "config": "config.json" in names,
-        "tokenizer": any(name.startswith(("tokenizer", "vocab")) for name in names),
-        "generation config": "generation_config.json" in names,
-        "chat template": any("chat_template" in name for name in names),
-    }
-    absent = [f"no {kind}" for kind, present in kinds.items() if not present]
-    present = ", ".join(kind for kind, there in kinds.items() if there)
-    return "; ".join(text for text in (present, ", ".join(absent)) if text)
+    present = ", ".join(kind for kind, there in found.items() if there)
+    absent = ", ".join(f"no {kind}" for kind, there in found.items() if not there)
+    return "; ".join(text for text in (present, absent) if text)
 
 
 def _set_dtype(path: Path, name: str) -> None:

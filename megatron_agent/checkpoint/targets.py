@@ -18,7 +18,7 @@ from megatron_agent.checkpoint.output_file import FileRecord, output_file
 from megatron_agent.checkpoint.rules import ModelRules, ParamRule, Piece, RankContents
 from megatron_agent.checkpoint.safetensors_file import SafetensorsWriter, write_index
 from megatron_agent.checkpoint.safetensors_folder import SINGLE
-from megatron_agent.checkpoint.tensors import TensorSpec, num_not_finite
+from megatron_agent.checkpoint.tensors import TensorSpec, check_finite
 from megatron_agent.checkpoint.torch_dist_file import TorchDistWriter
 from megatron_agent.checkpoint.torch_dist_metadata import WrittenItem, write_metadata
 from megatron_agent.checkpoint.weights import Weights
@@ -100,7 +100,7 @@ class HFTarget:
             writer = SafetensorsWriter(file, specs)
             for rule in params:
                 for name, tensor in weights.hf(rule).items():
-                    _check_finite(name, tensor)
+                    check_finite(name, tensor)
                     writer.append(name, tensor)
                     on_bytes(tensor.nbytes)
             writer.close()
@@ -192,7 +192,7 @@ class MegatronTarget:
                 self._write_objects(writers)
             for rule in batch.params:
                 tensor = weights.megatron(rule)
-                _check_finite(rule.name, tensor)
+                check_finite(rule.name, tensor)
                 for rank, writer in writers.items():
                     for piece in self._pieces[rank].get(rule.name, ()):
                         ones = (1,) * len(piece.lead)
@@ -252,17 +252,3 @@ def _split(
 
 def _shard_name(number: int, total: int) -> str:
     return SINGLE if total == 1 else f"model-{number:05d}-of-{total:05d}.safetensors"
-
-
-def _check_finite(name: str, tensor: torch.Tensor) -> None:
-    count = num_not_finite(tensor)
-    if count:
-        raise CheckpointError(
-            name,
-            f"must be finite in {str(tensor.dtype).removeprefix('torch.')}",
-            f"{count} of {tensor.numel()} numbers that are NaN or infinite",
-            "The model is broken: take another checkpoint."
-            if tensor.isnan().any()
-            else "The model is broken, or too large for this type: take another --dtype, or "
-            "another checkpoint.",
-        )

@@ -85,3 +85,22 @@ def num_not_finite(tensor: torch.Tensor) -> int:
     if all(torch.isfinite(extreme) for extreme in torch.aminmax(tensor)):
         return 0
     return int((~torch.isfinite(tensor)).sum())
+
+
+def check_finite(name: str, tensor: torch.Tensor) -> None:
+    """Refuse a tensor with NaN or infinity.
+
+    Raises:
+        CheckpointError: what of it is not finite.
+    """
+    count = num_not_finite(tensor)
+    if count:
+        raise CheckpointError(
+            name,
+            f"must be finite in {str(tensor.dtype).removeprefix('torch.')}",
+            f"{count} of {tensor.numel()} numbers that are NaN or infinite",
+            "The model is broken: take another checkpoint."
+            if tensor.isnan().any()
+            else "The model is broken, or too large for this type: take another --dtype, or "
+            "another checkpoint.",
+        )

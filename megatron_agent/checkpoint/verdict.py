@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from megatron_agent.checkpoint.manifest import changed_files, read_manifest
+from megatron_agent.checkpoint import side_files
+from megatron_agent.checkpoint.locate import Located
+from megatron_agent.checkpoint.manifest import MANIFEST, changed_files, read_manifest
 from megatron_agent.checkpoint.rules import ModelRules
 from megatron_agent.checkpoint.tensors import num_not_finite, same_bits
 from megatron_agent.checkpoint.weights import HFWeights, MegatronWeights, Weights
@@ -24,11 +26,13 @@ class Check:
         name: what was asked.
         passed: the answer.
         detail: the number behind it, or the first findings.
+        warns: passed, but somebody should read the detail.
     """
 
     name: str
     passed: bool
     detail: str
+    warns: bool = False
 
     @classmethod
     def of(cls, name: str, findings: Sequence[str], otherwise: str) -> Check:
@@ -55,11 +59,12 @@ class Verdict:
     def table(self) -> str:
         """The checks as a table for people."""
         width = max(len(check.name) for check in self.checks)
-        rows = [
-            f"{'pass' if check.passed else 'FAIL'}  {check.name:<{width}}  {check.detail}"
-            for check in self.checks
-        ]
+        rows = [f"{_word(check)}  {check.name:<{width}}  {check.detail}" for check in self.checks]
         return "\n".join([*rows, f"verdict: {'pass' if self.passed else 'FAIL'}"])
+
+
+def _word(check: Check) -> str:
+    return "FAIL" if not check.passed else "warn" if check.warns else "pass"
 
 
 def compare(
@@ -115,9 +120,19 @@ def check_files(root: Path) -> list[Check]:
     """Compare the files with the manifest, if there is one."""
     manifest = read_manifest(root)
     if manifest is None:
-        return []
+        return [Check("checksums", True, f"not compared: there is no {MANIFEST}", warns=True)]
     detail = f"{len(manifest['files'])} files"
     return [Check.of("checksums", changed_files(root, manifest), detail)]
+
+
+def check_side_files(result: Located) -> Check:
+    """Whether a result can be served: nothing loads a Hugging Face folder without its
+    configuration. A server can be given another tokenizer, and a trainer all of them.
+    """
+    there = side_files.found(result.hf_files or result.weights)
+    complete = there["config"] and there["tokenizer"]
+    passed = there["config"] or result.kind == "megatron"
+    return Check("files beside the weights", passed, side_files.describe(there), not complete)
 
 
 def _accounting(name: str, weights: HFWeights | MegatronWeights, rules: ModelRules) -> Check:

@@ -50,6 +50,25 @@ def test_the_other_format_is_the_default(
     assert seen == ["megatron", "hf"]
 
 
+def test_what_the_system_refuses_is_one_line_and_status_2(
+    hf_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*args: object) -> int:
+        raise PermissionError(13, "Permission denied", "out.partial")
+
+    monkeypatch.setattr(command, "run", refuse)
+    assert command.main([str(hf_folder), "out"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "convert_ckpt.py: [Errno 13] Permission denied: 'out.partial'"
+
+
+def test_a_folder_that_is_only_checked_has_the_format_that_it_has(
+    hf_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "run", lambda request, mode: int(request.to != "hf"))
+    assert command.main([str(hf_folder), str(hf_folder), "--verify-only"]) == 0
+
+
 def test_ctrl_c_says_that_the_same_command_goes_on(
     hf_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,7 +18,6 @@ from megatron_agent.checkpoint.convert import open_job
 from megatron_agent.checkpoint.layout import Layout
 from megatron_agent.checkpoint.locate import locate
 from megatron_agent.checkpoint.request import Request, parse_bytes
-from megatron_agent.checkpoint.side_files import describe
 from megatron_agent.checkpoint.verdict import Verdict, compare
 from megatron_agent.checkpoint.weights import open_weights
 from megatron_agent.errors import CheckpointError
@@ -234,8 +233,3 @@ def test_sizes_of_files(text: str, num_bytes: int) -> None:
 def test_a_text_that_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(CheckpointError, match="--shard-size must be a number with a unit"):
         parse_bytes(text)
-
-
-def test_files_beside_the_weights_are_named() -> None:
-    names = ["config.json", "generation_config.json", "vocab.json", "chat_template.jinja"]
-    assert describe(names) == "config, tokenizer, generation config, chat template"

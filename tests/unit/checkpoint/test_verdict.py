@@ -13,11 +13,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from megatron_agent.checkpoint.locate import Kind, Located
 from megatron_agent.checkpoint.manifest import MANIFEST, read_manifest, write_manifest
 from megatron_agent.checkpoint.rules import ModelRules, ParamRule
 from megatron_agent.checkpoint.safetensors_folder import SafetensorsFolder
 from megatron_agent.checkpoint.torch_dist_folder import TorchDistFolder
-from megatron_agent.checkpoint.verdict import Check, Verdict, check_files, compare
+from megatron_agent.checkpoint.verdict import Check, Verdict, check_files, check_side_files, compare
 from megatron_agent.checkpoint.weights import CastWeights, HFWeights, MegatronWeights
 from megatron_agent.errors import CheckpointError
 
@@ -238,7 +239,38 @@ def test_changed_files_are_found_by_their_checksum(hf_folder: Path) -> None:
 
 
 def test_without_a_manifest_no_checksum_is_claimed(hf_folder: Path) -> None:
-    assert check_files(hf_folder) == []
+    (check,) = check_files(hf_folder)
+    assert check.passed
+    assert (
+        Verdict((check,))
+        .table()
+        .startswith("warn  checksums  not compared: there is no conversion.json\n")
+    )
+
+
+@pytest.mark.parametrize(
+    ("absent", "to", "word", "detail"),
+    [
+        ([], "hf", "pass", "config, tokenizer; no generation config, no chat template"),
+        (["tokenizer.json"], "hf", "warn", "config; no tokenizer, no generation config, no chat"),
+        (["config.json"], "hf", "FAIL", "tokenizer; no config, no generation config, no chat"),
+        (["config.json"], "megatron", "warn", "tokenizer; no config, no generation config, no"),
+    ],
+)
+def test_a_result_that_cannot_be_served_is_told(
+    hf_folder: Path, absent: list[str], to: Kind, word: str, detail: str
+) -> None:
+    (hf_folder / "tokenizer_config.json").write_text("{}")  # options alone are no tokenizer
+    for name in absent:
+        (hf_folder / name).unlink()
+    table = Verdict((check_side_files(Located(to, hf_folder, hf_folder)),)).table()
+    assert table.startswith(f"{word}  files beside the weights  {detail}")
+
+
+def test_a_chat_template_in_the_options_of_the_tokenizer_counts(hf_folder: Path) -> None:
+    (hf_folder / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
+    check = check_side_files(Located("hf", hf_folder, hf_folder))
+    assert check.detail == "config, tokenizer, chat template; no generation config"
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": 9, "files": {}}'])
