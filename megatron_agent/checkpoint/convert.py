@@ -23,6 +23,7 @@ from megatron_agent.checkpoint.request import Request
 from megatron_agent.checkpoint.rules import ModelRules
 from megatron_agent.checkpoint.side_files import copy_side_files, describe, found
 from megatron_agent.checkpoint.targets import ITERATION, HFTarget, MegatronTarget, Target
+from megatron_agent.checkpoint.tensors import TensorSpec
 from megatron_agent.checkpoint.verdict import tied_findings
 from megatron_agent.checkpoint.weights import (
     CastWeights,
@@ -72,8 +73,8 @@ class Job:
     def describe(self, *, writes: bool = True) -> str:
         """The plan, for people; of a conversion, or of the check of an existing target."""
         largest = max(self.rules.params, key=lambda rule: torch.Size(rule.shape).numel())
-        width = max(self.weights.dtype(largest).itemsize, self.stored.dtype(largest).itemsize)
-        tensor_bytes = torch.Size(largest.shape).numel() * width * COPIES_IN_MEMORY
+        result_bytes = TensorSpec(self.weights.dtype(largest), largest.shape).num_bytes
+        tensor_bytes = COPIES_IN_MEMORY * max(result_bytes, self.stored.num_bytes(largest))
         program_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         request = self.request
         layout = f", cut for {request.layout}" if writes and request.to == "megatron" else ""

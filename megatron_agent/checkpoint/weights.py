@@ -14,6 +14,7 @@ from megatron_agent.checkpoint.rules import ModelRules, ParamRule
 from megatron_agent.checkpoint.safetensors_folder import SafetensorsFolder
 from megatron_agent.checkpoint.tensors import WEIGHT_DTYPES, TensorSpec
 from megatron_agent.checkpoint.torch_dist_folder import TorchDistFolder
+from megatron_agent.errors import CheckpointError
 
 IGNORED_IN_HF = "rotary_emb.inv_freq"
 """A buffer that old Llama folders carry; every loader computes it."""
@@ -62,8 +63,19 @@ class HFWeights(FromHF):
     def hf(self, rule: ParamRule) -> dict[str, torch.Tensor]:
         return {name: self.folder.read(name) for name in rule.hf_shapes}
 
+    def num_bytes(self, rule: ParamRule) -> int:
+        return sum(self.folder.tensors[name].spec.num_bytes for name in rule.hf_shapes)
+
     def dtype(self, rule: ParamRule) -> torch.dtype:
-        return self.folder.tensors[next(iter(rule.hf_shapes))].spec.dtype
+        dtypes = {name: self.folder.tensors[name].spec.dtype for name in rule.hf_shapes}
+        if len(set(dtypes.values())) > 1:
+            raise CheckpointError(
+                str(self.folder.folder),
+                f"must hold one type in all of {', '.join(dtypes)}",
+                ", ".join(map(str, dtypes.values())),
+                "Choose the type of the result with --dtype.",
+            )
+        return next(iter(dtypes.values()))
 
     def account(self, rules: ModelRules) -> list[str]:
         specs, expected = self.folder.specs, rules.hf_shapes()
@@ -74,9 +86,6 @@ class HFWeights(FromHF):
         findings += [f"{name} is used {count} times" for name, count in uses.items() if count > 1]
         findings += _wrong_shapes(specs, expected)
         findings += _wrong_types(specs, expected)
-        for rule in rules.params:
-            if len({specs[name].dtype for name in rule.hf_shapes if name in specs}) > 1:
-                findings.append(f"the tensors of {rule.name} are of different types")
         return findings
 
 
@@ -105,6 +114,9 @@ class MegatronWeights:
         return self.folder.read(
             rule.key, (num_rows, *[0] * len(columns)), (rows - num_rows, *columns)
         )
+
+    def num_bytes(self, rule: ParamRule) -> int:
+        return TensorSpec(self.dtype(rule), rule.shape).num_bytes
 
     def dtype(self, rule: ParamRule) -> torch.dtype:
         return self.folder.tensors[rule.key].spec.dtype

@@ -166,20 +166,28 @@ def test_numbers_that_are_none_are_refused_by_name(
     assert not request_hf.target.exists()
 
 
-def test_layers_of_different_types_become_one_tensor_of_the_type_that_is_asked_for(
-    hf_folder: Path, tensors: dict[str, torch.Tensor], tmp_path: Path
+@pytest.mark.parametrize(
+    ("wide", "message"),
+    [
+        ("layers.1", r"linear_fc1.*must be of one type in all .*--dtype"),
+        ("gate_proj", r"must hold one type in all of .*gate_proj\.weight, .*up_proj.*--dtype"),
+    ],
+)
+def test_weights_of_different_types_become_one_tensor_of_the_type_that_is_asked_for(
+    hf_folder: Path, tensors: dict[str, torch.Tensor], tmp_path: Path, wide: str, message: str
 ) -> None:
     for name in tensors:
-        if "layers.1" in name:
+        if wide in name:
             tensors[name] = tensors[name].float()
     save_file(tensors, hf_folder / "model.safetensors")
     request = Request(source=hf_folder, target=tmp_path / "out", to="megatron")
     with (
-        pytest.raises(CheckpointError, match=r"linear_fc1.*must be of one type in all .*--dtype"),
+        pytest.raises(CheckpointError, match=message),
         open_job(request),
     ):
         pass
     with open_job(replace(request, dtype=torch.float32)) as job:
+        assert "largest parameter" in job.describe()
         root = convert.write(job, {}).root
         with open_weights(convert.target_weights(root, job)) as result:
             assert Verdict(tuple(compare(job.rules, job.weights, result, job.stored))).passed
