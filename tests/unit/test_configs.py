@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import itertools
 import os
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from envs.registry import env_names, load_env
 from megatron_agent.config import Findings, check_config, compose_config, root_names
 from megatron_agent.config.overrides import CONFIGS_DIR, GROUPS, group_options
+from megatron_agent.config.values import leaf_items
+from megatron_agent.config.verl_tree import verl_defaults
 
 pytestmark = pytest.mark.unit
 
@@ -82,6 +88,7 @@ def test_no_file_is_left_out() -> None:
     covered |= {f"{group}/{name}.yaml" for group, name in CHOICES}
     parts = {"base.yaml", "env/base.yaml", "credit/base.yaml"}
     parts |= {f"cluster/gpu/{name}.yaml" for name in ("node", "h100", "h200")}
+    parts |= {"experiment/paper/gigpo_1p5b.yaml"}
     assert files - covered == parts
 
 
@@ -96,7 +103,7 @@ def test_values_for_a_cpu_stand_in_one_file() -> None:
 
 def test_every_setting_of_a_file_for_gpus_has_its_reason() -> None:
     """A value without a comment above it, or above the section it stands in, is a riddle later."""
-    for folder in ("cluster/gpu", "experiment", "model"):
+    for folder in ("cluster/gpu", "experiment", "experiment/paper", "model"):
         for path in (CONFIGS_DIR / folder).glob("*.yaml"):
             if path.stem not in ("demo", "frozenlake_cpu", "tiny"):
                 assert unexplained(path.read_text(encoding="utf-8").splitlines()) == [], path
@@ -112,6 +119,70 @@ def unexplained(lines: list[str]) -> list[str]:
         if is_value and not before.lstrip().startswith("#") and not follows_value:
             found.append(line)
     return found
+
+
+@pytest.mark.parametrize("name", group_options("experiment"))
+def test_every_value_of_an_experiment_differs_from_what_it_inherits(name: str) -> None:
+    path = CONFIGS_DIR / "experiment" / f"{name}.yaml"
+    before = dict(leaf_items(inherited(path)))
+    own = dict(leaf_items(without_defaults(path)))
+    assert {
+        key: value for key, value in own.items() if key in before and before[key] == value
+    } == {}
+
+
+def inherited(path: Path) -> dict[str, Any]:
+    """verl's values, ours of every run, and those of the files in the defaults list of ``path``."""
+    tree: dict[str, Any] = copy.deepcopy(dict(verl_defaults()))
+    for name in ("base", "credit/base"):
+        section = without_defaults(CONFIGS_DIR / f"{name}.yaml")
+        merge(tree, {"algorithm": section} if name == "credit/base" else section)
+    for parent in parents(path):
+        merge(tree, without_defaults(parent))
+    return tree
+
+
+def parents(path: Path) -> Iterator[Path]:
+    """Files of the defaults list in its order, ancestors first."""
+    entries = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("defaults", [])
+    for entry in entries:
+        if isinstance(entry, str) and entry != "_self_" and "@" not in entry:
+            parent = path.parent / f"{entry}.yaml"
+            yield from (*parents(parent), parent)
+        elif isinstance(entry, dict):
+            ((group, name),) = entry.items()
+            parent = CONFIGS_DIR / group.removeprefix("override /") / f"{name}.yaml"
+            yield from (*parents(parent), parent)
+
+
+def without_defaults(path: Path) -> dict[str, Any]:
+    tree = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    tree.pop("defaults", None)
+    return tree
+
+
+def merge(tree: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for key, value in more.items():
+        if isinstance(value, dict) and isinstance(tree.get(key), dict):
+            merge(tree[key], value)
+        else:
+            tree[key] = copy.deepcopy(value)
+
+
+def test_published_differences_are_of_scale_alone() -> None:
+    """A perfect purchase pays a tenth of the published reward: so is all that is weighed with it."""
+    actor = compose_config(["experiment=paper_webshop_1p5b"]).actor_rollout_ref.actor
+    published = compose_config(["experiment=paper_alfworld_1p5b"]).actor_rollout_ref.actor
+    for key in ("invalid_action_penalty_coef", "kl_loss_coef", "entropy_coeff"):
+        assert actor[key] == pytest.approx(published[key] / 10), key
+    assert actor.optim.clip_grad == pytest.approx(published.optim.clip_grad / 10)
+
+
+def test_what_the_published_scripts_choose_is_chosen() -> None:
+    assert compose_config(["experiment=paper_webshop_1p5b"]).env.options.reward == "success"
+    assert compose_config(["experiment=paper_alfworld_1p5b"]).env.options.anchor == "observation"
+    search = compose_config(["experiment=paper_search_7b"]).actor_rollout_ref.rollout.val_kwargs
+    assert (search.do_sample, search.temperature) == (False, 0.0)
 
 
 def indent(line: str) -> int:
