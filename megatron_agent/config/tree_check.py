@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
+import yaml
+
 from megatron_agent.config.fields import has_type, type_words
 from megatron_agent.config.findings import Findings, nearest_key
-from megatron_agent.config.overrides import is_free_form
+from megatron_agent.config.overrides import CONFIGS_DIR, is_free_form
 from megatron_agent.config.settings import (
     ACTOR_KEY,
     PENALTY_KEY,
@@ -17,6 +21,7 @@ from megatron_agent.config.settings import (
 )
 from megatron_agent.config.values import MISSING, ConfigValues, leaf_items
 from megatron_agent.config.verl_tree import target_fields, verl_defaults
+from megatron_agent.errors import ConfigError
 
 CHECKED_WITH_SETTINGS: tuple[str, ...] = (
     "cluster.slurm",
@@ -100,6 +105,8 @@ NEVER_NULL: Mapping[str, str] = {
 }
 """Keys that a run cannot do without, and their defaults. The rules are silent on a null."""
 
+_INTERPOLATION = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)")
+
 _ANNOTATIONS: Mapping[str, Any] = {"int": int, "float": float, "bool": bool, "str": str}
 
 
@@ -110,8 +117,35 @@ def check_tree(values: ConfigValues, findings: Findings) -> None:
     its defaults do not list), one of a section that becomes a dataclass is a problem (verl would
     reject it minutes later). A key that is gone, or null where that says nothing, is a problem.
     """
-    _check_node(values.tree, verl_defaults(), "", findings)
+    wrong = Findings()
+    _check_node(values.tree, verl_defaults(), "", wrong)
+    _drop_followers(wrong)
+    findings.problems += wrong.problems
+    findings.warnings += wrong.warnings
     _check_given(values, findings)
+
+
+def _drop_followers(findings: Findings) -> None:
+    """Keep a value that is wrong in one key from being reported in those that take theirs from it.
+
+    Example:
+        ``rollout.prompt_length: ${oc.select:data.max_prompt_length,512}``
+    """
+    trees = [ConfigValues(tree) for tree in (_base_file(), verl_defaults())]
+    reported = {problem.key: problem.value for problem in findings.problems}
+
+    def follows(problem: ConfigError) -> bool:
+        found = (_INTERPOLATION.match(str(tree.get(problem.key))) for tree in trees)
+        return any(source and reported.get(source[1], MISSING) == problem.value for source in found)
+
+    findings.problems[:] = [problem for problem in findings.problems if not follows(problem)]
+
+
+@functools.cache
+def _base_file() -> Mapping[str, Any]:
+    """What every run shares, interpolations left as text."""
+    tree: Mapping[str, Any] = yaml.safe_load((CONFIGS_DIR / "base.yaml").read_text("utf-8"))
+    return tree
 
 
 def known_keys() -> list[str]:

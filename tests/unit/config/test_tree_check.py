@@ -51,6 +51,22 @@ def test_a_problem_names_the_key(
     assert any(re.search(message, found) for found in messages), messages
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "data.max_prompt_length",
+        "data.max_response_length",
+        "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
+        "actor_rollout_ref.actor.megatron.tensor_model_parallel_size",
+    ],
+)
+def test_a_wrong_value_is_reported_where_it_was_set_and_not_where_it_is_copied_to(
+    problems_of: Callable[..., list[str]], key: str
+) -> None:
+    (message,) = problems_of(f"{key}=abc")
+    assert message.startswith(f"{key} must be an integer, got 'abc'")
+
+
 @pytest.mark.parametrize("override", ["+data.sampler=mine", "+cluster.nodes=3"])
 def test_an_added_key_of_a_plain_section_is_a_warning(
     findings_of: Callable[..., Findings], override: str
