@@ -135,8 +135,13 @@ def _drop_followers(findings: Findings) -> None:
     reported = {problem.key: problem.value for problem in findings.problems}
 
     def follows(problem: ConfigError) -> bool:
-        found = (_INTERPOLATION.match(str(tree.get(problem.key))) for tree in trees)
-        return any(source and reported.get(source[1], MISSING) == problem.value for source in found)
+        section = problem.key.rpartition(".")[0]
+        for found in (_INTERPOLATION.match(str(tree.get(problem.key))) for tree in trees):
+            source = found[1] if found else ""
+            key = f"{section}{source}" if source.startswith(".") else source
+            if reported.get(key, MISSING) == problem.value:
+                return True
+        return False
 
     findings.problems[:] = [problem for problem in findings.problems if not follows(problem)]
 
