@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Mapping, Sequence
@@ -134,8 +135,33 @@ class RunCase:
             return None
         # Takes a second or two, and is not installed everywhere that configurations are written.
         try:
-            from transformers import AutoTokenizer
-
-            return AutoTokenizer.from_pretrained(str(self.model_folder), local_files_only=True)
-        except Exception as error:  # any: a folder of strangers may hold anything
+            from transformers import AutoTokenizer, PretrainedConfig
+        except ImportError as error:
             return error
+        load = functools.partial(
+            AutoTokenizer.from_pretrained, str(self.model_folder), local_files_only=True
+        )
+        try:
+            return load()
+        except Exception as error:  # any: a folder of strangers may hold anything
+            # It reads config.json too, whose faults are findings of the model and hide nothing.
+            with contextlib.suppress(Exception):
+                return load(config=PretrainedConfig())
+            return error
+
+    @functools.cached_property
+    def config_failure(self) -> Exception | None:
+        """Why transformers refuses ``config.json``; None where it does not, or there is none, or
+        reading it would run code.
+        """
+        if not self.model_config or "auto_map" in self.model_config:
+            return None
+        try:
+            from transformers import AutoConfig
+
+            AutoConfig.from_pretrained(str(self.model_folder), local_files_only=True)
+        except ImportError:
+            return None
+        except Exception as error:  # as above
+            return error
+        return None

@@ -38,6 +38,11 @@ class Finding:
         return f"{self.subject} {self.problem}. {self.remedy}"
 
 
+def reason(failure: Exception) -> str:
+    """An exception in one line, whole: what went wrong often stands in the last of its lines."""
+    return f"{type(failure).__name__}: {' '.join(str(failure).split())}"
+
+
 class DoesNotApply(Exception):
     """Raised by a check that has nothing to look at in this run; its message says why."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from megatron_agent.errors import ConfigError
 
@@ -110,13 +110,16 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int = 768) -> PreTraine
     return tokenizer
 
 
-def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
-    """Ids of one user message with the generation prompt, as the rollout sends them."""
+def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str, **options: Any) -> list[int]:
+    """Ids of one user message with the generation prompt, as the rollout sends them; ``options``
+    are those of the chat template (``data.apply_chat_template_kwargs``).
+    """
     encoded = tokenizer.apply_chat_template(
         [{"role": "user", "content": prompt}],
         add_generation_prompt=True,
         tokenize=True,
         return_dict=True,
+        **options,
     )
     return list(encoded["input_ids"])
 

@@ -80,7 +80,8 @@ def _prompt_length(
     if limit is None or not getattr(tokenizer, "chat_template", None):
         return
     try:
-        num_tokens = len(encode_prompt(tokenizer, prompt))
+        options = case.values.mapping("data.apply_chat_template_kwargs")
+        num_tokens = len(encode_prompt(tokenizer, prompt, **options))
     except Exception:  # a finding of the chat template
         return
     if num_tokens > limit:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from megatron_agent.doctor.case import RunCase
-from megatron_agent.doctor.checks.weights import safetensors_shapes
+from megatron_agent.doctor.checks.weights import read_header
 from megatron_agent.doctor.findings import Finding, error, note, warning
 from megatron_agent.doctor.registry import check
 
@@ -28,9 +29,11 @@ def check_storage(case: RunCase) -> Iterator[Finding]:
     folder = case.run_dir
     if folder is None:
         return
-    existing = nearest_folder(folder)
-    if not os.access(existing, os.W_OK):
-        yield error("run.dir", f"must be writable, got {existing}", "Choose another folder.")
+    existing = nearest_existing(folder)
+    fault = write_fault(existing)
+    if fault:
+        yield error("run.dir", f"must be writable ({fault}), got {folder}", "Choose another.")
+        return
     num_parameters = count_parameters(case)
     if not num_parameters:
         return
@@ -73,16 +76,28 @@ def count_parameters(case: RunCase) -> int:
         return sum(
             math.prod(shape)
             for path in case.model_folder.glob("*.safetensors")
-            for shape in safetensors_shapes(path).values()
+            for shape in read_header(path)[0].values()
         )
     except ValueError:
         return 0  # a finding of the weights
 
 
-def nearest_folder(path: Path) -> Path:
-    """``path``, or the first of its parents that exists."""
+def nearest_existing(path: Path) -> Path:
+    """``path``, or the first of its parents that exists, be it a folder or not."""
     path = path.absolute()
-    return next(folder for folder in (path, *path.parents) if folder.is_dir())
+    return next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
+
+
+def write_fault(folder: Path) -> str:
+    """Why no folder can be made in ``folder``; empty when one could, and is gone again.
+
+    Permissions do not tell: root has them all, and some file systems take nothing from anybody.
+    """
+    try:
+        tempfile.TemporaryDirectory(dir=folder, prefix=".doctor-").cleanup()
+    except OSError as fault:
+        return f"{folder}: {fault.strerror}"
+    return ""
 
 
 def _bytes_per_parameter(case: RunCase) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from megatron_agent.doctor.case import RunCase
-from megatron_agent.doctor.findings import Finding, error, warning
+from megatron_agent.doctor.findings import Finding, error, reason, warning
 from megatron_agent.doctor.registry import check
 
 _AGAIN = "Copy the tokenizer's files from the model that the weights come from."
@@ -18,8 +18,7 @@ def check_tokenizer(case: RunCase) -> Iterator[Finding]:
     case.existing_model_folder()
     tokenizer = case.tokenizer
     if isinstance(tokenizer, Exception):
-        reason = str(tokenizer).splitlines()[0] if str(tokenizer) else ""
-        yield error("tokenizer", f"must load ({type(tokenizer).__name__}: {reason})", _AGAIN)
+        yield error("tokenizer", f"must load ({reason(tokenizer)})", _AGAIN)
         return
     vocab_size = case.model_config.get("vocab_size")
     if isinstance(vocab_size, int) and len(tokenizer) > vocab_size:

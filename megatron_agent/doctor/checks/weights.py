@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from megatron_agent.doctor.case import RunCase
-from megatron_agent.doctor.findings import Finding, error
+from megatron_agent.doctor.findings import Finding, error, reason
 from megatron_agent.doctor.registry import check
 
 CPU_ARCHITECTURES = (
@@ -43,6 +43,9 @@ def check_architecture(case: RunCase) -> Iterator[Finding]:
         where = "on a CPU" if case.device == "cpu" else "to Megatron-Bridge"
         problem = f"must name an architecture that is known {where} ({_some(known)}), got {name!r}"
         yield error("config.json", problem, "Use another model, or another cluster.")
+    if case.config_failure is not None:
+        problem = f"must be what transformers reads ({reason(case.config_failure)})"
+        yield error("config.json", problem, "Mend it, or download it again.")
     if "auto_map" in config and not case.values.get("actor_rollout_ref.model.trust_remote_code"):
         problem = "must not need code of its own (auto_map), which this run does not trust"
         remedy = "Use a model that transformers knows, or read its code and trust it."
@@ -52,9 +55,9 @@ def check_architecture(case: RunCase) -> Iterator[Finding]:
         yield error("config.json", problem, "Use the model that it was made from.")
 
 
-@check("weights", "the weights are complete and have the shapes of config.json")
+@check("weights", "the weights are complete, and have the layers and the embedding of config.json")
 def check_weights(case: RunCase) -> Iterator[Finding]:
-    """Shards named by the index, their length, and the counts that config.json states."""
+    """Shards named by the index, their length; layers, and rows and columns of the embedding."""
     folder = case.existing_model_folder()
     weight_map = case.model_json(INDEX_FILE).get("weight_map")
     wanted = set(weight_map.values()) if isinstance(weight_map, Mapping) else set()
@@ -62,38 +65,47 @@ def check_weights(case: RunCase) -> Iterator[Finding]:
     if missing:
         yield error(INDEX_FILE, f"names files that are not there ({_some(missing)})", _AGAIN)
     shapes: dict[str, tuple[int, ...]] = {}
-    is_whole = not missing
+    are_all_read = not missing
     for path in sorted(folder.glob("*.safetensors")):
         try:
-            shapes |= safetensors_shapes(path)
+            own_shapes, expected = read_header(path)
         except ValueError as fault:
-            is_whole = False
+            are_all_read = False
             yield error(path.name, f"must be a whole safetensors file ({fault})", _AGAIN)
-    yield from _unlike_config(case.model_config, shapes, is_whole=is_whole)
+            continue
+        shapes |= own_shapes
+        num_bytes = path.stat().st_size
+        if num_bytes != expected:
+            fault = f"{num_bytes} bytes, its header says {expected}"
+            yield error(path.name, f"must be a whole safetensors file ({fault})", _AGAIN)
+    yield from _unlike_config(case.model_config, shapes, are_all=are_all_read)
 
 
 def _unlike_config(
-    config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], *, is_whole: bool
+    config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], *, are_all: bool
 ) -> Iterator[Finding]:
     text_config = config.get("text_config")
     sizes = text_config if isinstance(text_config, Mapping) else config
     layers = {int(found[1]) for name in shapes if (found := _LAYER.search(name))}
     num_layers = sizes.get("num_hidden_layers")
-    if is_whole and layers and isinstance(num_layers, int) and layers != set(range(num_layers)):
+    if are_all and layers and isinstance(num_layers, int) and layers != set(range(num_layers)):
         problem = f"must match the weights, which have {len(layers)} layers, got {num_layers}"
         yield error("config.json: num_hidden_layers", problem, _AGAIN)
     embedding = next((s for n, s in shapes.items() if n.endswith("embed_tokens.weight")), None)
-    vocab_size = sizes.get("vocab_size")
-    if embedding and isinstance(vocab_size, int) and embedding[0] != vocab_size:
-        problem = f"must match the embedding, which has {embedding[0]} rows, got {vocab_size}"
-        yield error("config.json: vocab_size", problem, _AGAIN)
+    for found, key, words in zip(
+        embedding or (), ("vocab_size", "hidden_size"), ("rows", "columns"), strict=False
+    ):
+        stated = sizes.get(key)
+        if isinstance(stated, int) and stated != found:
+            problem = f"must match the embedding, which has {found} {words}, got {stated}"
+            yield error(f"config.json: {key}", problem, _AGAIN)
 
 
-def safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Tensor names and shapes of a safetensors file, from its header.
+def read_header(path: Path) -> tuple[dict[str, tuple[int, ...]], int]:
+    """Tensor names and shapes of a safetensors file, and the bytes that it should have.
 
     Raises:
-        ValueError: the file is not one, or shorter or longer than its header says.
+        ValueError: the file is not one.
     """
     num_bytes = path.stat().st_size
     with path.open("rb") as file:
@@ -110,10 +122,7 @@ def safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         shapes = {name: tuple(entry["shape"]) for name, entry in tensors.items()}
     except (KeyError, TypeError, IndexError) as fault:
         raise ValueError("its header does not describe tensors") from fault
-    expected = 8 + header_bytes + data_bytes
-    if num_bytes != expected:
-        raise ValueError(f"{num_bytes} bytes, its header says {expected}")
-    return shapes
+    return shapes, 8 + header_bytes + data_bytes
 
 
 def bridge_architectures() -> tuple[str, ...]:

@@ -72,3 +72,13 @@ def test_faults_elsewhere_do_not_keep_the_environment_from_being_tried(findings_
 
 def test_a_section_env_with_faults_does(is_left_out: Callable[..., str]) -> None:
     assert is_left_out("environment", "env.max_steps=0") == "section env has errors"
+
+
+def test_the_first_prompt_is_counted_with_the_options_of_the_template(
+    folder: Folder, findings_of: Find
+) -> None:
+    folder.set_template("{{ 'Move right. ' * (preamble or 0) }}{{ messages[0].content }}")
+    assert findings_of("environment") == []
+    option = "+data.apply_chat_template_kwargs.preamble=1000"
+    (finding,) = findings_of("environment", option)
+    assert finding.subject == "data.max_prompt_length"

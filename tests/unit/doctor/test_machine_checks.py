@@ -98,6 +98,26 @@ def test_checkpoints_kept_and_one_more_must_fit_on_the_disk(
     assert all("2 checkpoints and one being written" in f.problem for f in findings)
 
 
+@pytest.mark.parametrize(
+    ("run_dir", "reason"),
+    [
+        ("/etc/passwd/run", "/etc/passwd: Not a directory"),
+        ("/proc/nope/run", "/proc: No such file or directory"),
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_an_error_for_root_too(
+    findings_of: Find, run_dir: str, reason: str
+) -> None:
+    (finding,) = findings_of("storage", f"run.dir={run_dir}")
+    assert f"run.dir must be writable ({reason}), got {run_dir}" in str(finding)
+
+
+def test_trying_to_write_leaves_nothing_behind(findings_of: Find, folder: Folder) -> None:
+    before = sorted(folder.path.iterdir())
+    findings_of("storage")
+    assert sorted(folder.path.iterdir()) == before
+
+
 def test_keeping_every_checkpoint_is_noted(findings_of: Find) -> None:
     (finding,) = findings_of("storage", "trainer.max_ckpt_to_keep=null")
     assert finding.severity is Severity.NOTE

@@ -104,6 +104,32 @@ def test_a_tokenizer_that_does_not_load_says_why(folder: Folder, findings_of: Fi
     assert finding.problem.startswith("must load (")
 
 
+def test_a_configuration_that_contradicts_itself_is_its_own_finding_and_hides_none(
+    folder: Folder, findings_of: Find
+) -> None:
+    types = ["full_attention"] * 2
+    folder.edit_json("config.json", num_hidden_layers=3, layer_types=types, vocab_size=256)
+    model = _only(findings_of("model"))
+    assert model.subject == "config.json"
+    assert "(3) must be equal to the number of layer types (2)" in model.problem
+    assert "at most the 256 ids of the embedding" in str(_only(findings_of("tokenizer")))
+    assert findings_of("chat_template") == []
+
+
+def test_a_truncated_shard_hides_nothing_that_its_header_says(
+    folder: Folder, findings_of: Find
+) -> None:
+    folder.edit_json("config.json", num_hidden_layers=3, vocab_size=384, hidden_size=16)
+    shard = folder.model / "model.safetensors"
+    shard.write_bytes(shard.read_bytes()[:-16])
+    assert [finding.subject for finding in findings_of("weights")] == [
+        "model.safetensors",
+        "config.json: num_hidden_layers",
+        "config.json: vocab_size",
+        "config.json: hidden_size",
+    ]
+
+
 def test_a_tokenizer_larger_than_the_embedding_is_an_error(
     folder: Folder, findings_of: Find
 ) -> None:
