@@ -76,8 +76,8 @@ def check_weights(case: RunCase) -> Iterator[Finding]:
         shapes |= own_shapes
         num_bytes = path.stat().st_size
         if num_bytes != expected:
-            fault = f"{num_bytes} bytes, its header says {expected}"
-            yield error(path.name, f"must be a whole safetensors file ({fault})", _AGAIN)
+            sizes = f"{num_bytes} bytes, its header says {expected}"
+            yield error(path.name, f"must be a whole safetensors file ({sizes})", _AGAIN)
     yield from _unlike_config(case.model_config, shapes, are_all=are_all_read)
 
 
@@ -92,12 +92,11 @@ def _unlike_config(
         problem = f"must match the weights, which have {len(layers)} layers, got {num_layers}"
         yield error("config.json: num_hidden_layers", problem, _AGAIN)
     embedding = next((s for n, s in shapes.items() if n.endswith("embed_tokens.weight")), None)
-    for found, key, words in zip(
-        embedding or (), ("vocab_size", "hidden_size"), ("rows", "columns"), strict=False
-    ):
+    stated_sizes = (("vocab_size", "rows"), ("hidden_size", "columns"))
+    for size, (key, words) in zip(embedding or (), stated_sizes, strict=False):
         stated = sizes.get(key)
-        if isinstance(stated, int) and stated != found:
-            problem = f"must match the embedding, which has {found} {words}, got {stated}"
+        if isinstance(stated, int) and stated != size:
+            problem = f"must match the embedding, which has {size} {words}, got {stated}"
             yield error(f"config.json: {key}", problem, _AGAIN)
 
 
