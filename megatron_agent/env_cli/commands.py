@@ -32,6 +32,9 @@ def add_env_commands(commands: Any) -> None:
     check.add_argument(
         "--resets", type=int, default=500, help="resets made to find a leak (default: 500)"
     )
+    check.add_argument(
+        "--deadline", type=int, default=300, help="seconds for each check (default: 300)"
+    )
     check.add_argument("--json", action="store_true", help="the report as JSON")
     check.set_defaults(command=_check)
 
@@ -143,7 +146,7 @@ def _list(arguments: argparse.Namespace, _argv: Sequence[str]) -> int:
 def _check(arguments: argparse.Namespace, _argv: Sequence[str]) -> int:
     from envs.check_report import run_check
 
-    for flag in ("n", "tasks", "resets"):
+    for flag in ("n", "tasks", "resets", "deadline"):
         _positive(getattr(arguments, flag), f"--{flag}")
     spec, options = _spec_and_options(arguments)
     report = run_check(
@@ -152,6 +155,7 @@ def _check(arguments: argparse.Namespace, _argv: Sequence[str]) -> int:
         num_tasks=arguments.tasks,
         num_resets=arguments.resets,
         options=options,
+        deadline_s=arguments.deadline,
     )
     if arguments.json:
         _say(json.dumps(report.to_dict(), indent=2))

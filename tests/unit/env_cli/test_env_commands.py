@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,15 @@ def test_a_check_prints_its_report(capsys: pytest.CaptureFixture[str]):
     assert "ok       3 members of a group start equal" in out
     assert "measured anchors repeat: " in out
     assert out.endswith("cliffwalking keeps the contract.\n")
+
+
+def test_a_check_of_an_environment_that_hangs_ends(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    stuck = dataclasses.replace(load_env("frozenlake"), expert=lambda env: time.sleep(60))
+    monkeypatch.setattr(registry, "load_env", lambda name: stuck)
+    assert run("check", "frozenlake", "--n", "2", "--tasks", "1", "--deadline", "1") == 1
+    assert "1 s" in capsys.readouterr().out
 
 
 def test_a_check_that_fails_has_exit_code_one(
