@@ -139,7 +139,10 @@ def test_a_machine_that_died_is_started_anew(env: TextWorldExpressEnv) -> None:
     _, process = jvm._RUNNING[_jar()]
     process.kill()
     process.wait()
-    with pytest.raises(Exception, match=r"(?i)java|network|connection|refused"):
+    from py4j.protocol import Py4JError  # as the package that is tested, not everywhere
+
+    # Which of its errors, and with what words, depends on how far the call had come.
+    with pytest.raises((Py4JError, OSError)):
         env.step("look around")
     assert env.reset(seed=3, options=COIN) == start
 
