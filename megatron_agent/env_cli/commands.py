@@ -110,13 +110,14 @@ def _drawn_tasks(spec: Any, options: Any, arguments: argparse.Namespace, num: in
     from envs.data import EnvDataError
     from megatron_agent.tasks import draw_tasks
 
-    try:
-        spec.require_data(options)
-    except EnvDataError as error:
-        raise TaskError(str(error)) from error
     tasks = draw_tasks(spec.name, arguments.split, num, arguments.seed, options)
     if not tasks:
         raise TaskError(f"environment {spec.name!r} has no task in split {arguments.split!r}.")
+    try:
+        # Of these tasks: somebody may have the games of one split alone.
+        spec.require_data(tasks[0].options)
+    except EnvDataError as error:
+        raise TaskError(str(error)) from error
     return tasks
 
 

@@ -106,6 +106,21 @@ def test_a_mistake_has_exit_code_two_and_one_message(
     assert printed.out == ""
 
 
+def test_data_of_the_evaluated_split_are_enough(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[Mapping[str, Any]] = []
+    listed = dataclasses.replace(
+        load_env("frozenlake"),
+        task_list=lambda split, options: [TaskStart(name="a", seed=3, options={"size": 5})],
+        check_data=asked.append,
+    )
+    monkeypatch.setattr(registry, "load_env", lambda name: listed)
+    monkeypatch.setattr("megatron_agent.tasks.load_spec", lambda name, where: listed)
+    assert run("eval", "frozenlake", "--policy", "random", "--episodes", "1") == 0
+    assert asked[0]["size"] == 5  # the task's own option: which game, which split
+
+
 def test_the_expert_is_evaluated_with_the_limit_of_its_configuration(
     capsys: pytest.CaptureFixture[str],
 ):
