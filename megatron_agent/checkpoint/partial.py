@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from megatron_agent.checkpoint.output_file import FileRecord
 from megatron_agent.checkpoint.targets import BatchResult
 from megatron_agent.checkpoint.torch_dist_metadata import WrittenItem
 from megatron_agent.errors import CheckpointError
+from megatron_agent.writable import nearest_existing, write_fault
 
 PROGRESS = ".progress"
 IDENTITY = "identity.json"
@@ -110,8 +110,8 @@ class PartialFolder:
 
 
 def _check_disk(target: Path, num_bytes: int) -> None:
-    place = next(folder for folder in target.absolute().parents if folder.exists())
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+    place = nearest_existing(target.parent)
+    if write_fault(place):
         raise CheckpointError(
             str(target),
             "must be in a folder that can be written to",

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from megatron_agent.policy.model import ModelShape, build_model, num_parameters
 from megatron_agent.policy.tokenizer import check_vocab_size, train_tokenizer
 from megatron_agent.policy.warm_start import WarmStartConfig, WarmStartResult, warm_start
 from megatron_agent.tasks import EnvTask, generate_tasks, read_tasks
+from megatron_agent.writable import nearest_existing, write_fault
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -114,12 +114,10 @@ def check_destination(folder: Path, *, overwrite: bool) -> None:
     Raises:
         ConfigError: see above.
     """
-    nearest = next(parent for parent in folder.absolute().parents if parent.exists())
-    try:
-        tempfile.TemporaryDirectory(dir=nearest).cleanup()
-    except OSError as error:
-        rule = f"must be in a folder that can be written to ({error.strerror}: {nearest})"
-        raise ConfigError("out", rule, str(folder), "Choose another place.") from error
+    place = nearest_existing(folder.parent)
+    if fault := write_fault(place):
+        rule = f"must be in a folder that can be written to ({fault}: {place})"
+        raise ConfigError("out", rule, str(folder), "Choose another place.")
     if not folder.exists():
         return
     if not overwrite:

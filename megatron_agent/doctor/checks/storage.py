@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from megatron_agent.doctor.case import RunCase
 from megatron_agent.doctor.checks.weights import read_header
 from megatron_agent.doctor.findings import Finding, error, note, warning
 from megatron_agent.doctor.registry import check
+from megatron_agent.writable import nearest_existing, write_fault
 
 GIB = 1 << 30
 OPTIMIZER_BYTES = 12
@@ -32,7 +31,9 @@ def check_storage(case: RunCase) -> Iterator[Finding]:
     existing = nearest_existing(folder)
     fault = write_fault(existing)
     if fault:
-        yield error("run.dir", f"must be writable ({fault}), got {folder}", "Choose another.")
+        yield error(
+            "run.dir", f"must be writable ({existing}: {fault}), got {folder}", "Choose another."
+        )
         return
     num_parameters = count_parameters(case)
     if not num_parameters:
@@ -80,24 +81,6 @@ def count_parameters(case: RunCase) -> int:
         )
     except ValueError:
         return 0  # a finding of the weights
-
-
-def nearest_existing(path: Path) -> Path:
-    """``path``, or the first of its parents that exists, be it a folder or not."""
-    path = path.absolute()
-    return next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
-
-
-def write_fault(folder: Path) -> str:
-    """Why no folder can be made in ``folder``; empty when one could, and is gone again.
-
-    Permissions do not tell: root has them all, and some file systems take nothing from anybody.
-    """
-    try:
-        tempfile.TemporaryDirectory(dir=folder, prefix=".doctor-").cleanup()
-    except OSError as fault:
-        return f"{folder}: {fault.strerror}"
-    return ""
 
 
 def _bytes_per_parameter(case: RunCase) -> int:
