@@ -74,6 +74,8 @@ def cluster(num_nodes: int) -> Iterator[dict[str, str]]:
             "SLURM_LAB_NODES": str(num_nodes),
             "SLURM_LAB_TIMEOUT": "120",
             "MA_SCRATCH": "/tmp/ray",
+            # A virtual node has no name server, and torch asks one for the name of every peer.
+            "RES_OPTIONS": "timeout:1 attempts:1",
         }
         subprocess.run(
             ["bash", LOCAL_SLURM, "start"], env=environment, check=True, stdout=sys.stderr

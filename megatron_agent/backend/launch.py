@@ -23,6 +23,7 @@ from megatron_agent.backend.cpu.prefork.launch import (
     wait_for_server,
 )
 from megatron_agent.backend.cpu.prefork.protocol import PYTHON_VARIABLE, SOCKET_VARIABLE
+from megatron_agent.backend.environment import set_library_defaults
 from megatron_agent.backend.names import TRAINER_PREFIX
 from megatron_agent.backend.preflight import PLUGIN
 from megatron_agent.backend.run_ledger import check_before_resume
@@ -92,6 +93,7 @@ def _run(config: DictConfig, run_dir: Path) -> int:
             # Started first: its imports take as long as the driver's own.
             server = stack.enter_context(prefork_server(run_dir / "logs" / "prefork.log"))
         stack.callback(_stop_ray)
+        import_ahead(config, trainer_name)
         start_ray(config, server)
         StopSwitch.install()
         StopSwitch.leave_if_requested()
@@ -104,14 +106,7 @@ def set_environment(config: DictConfig, run_dir: Path) -> None:
     os.environ["VERL_USE_EXTERNAL_MODULES"] = PLUGIN
     os.environ["TENSORBOARD_DIR"] = str((run_dir / "tensorboard").absolute())
     os.environ["TRANSFER_QUEUE_ENABLE"] = "1"
-    # Ray's own default since 2.60, said before any process reads it: a forked worker has Ray's
-    # configuration from before the fork. The token itself is Ray's to make.
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # One warm-up poll of the tokenizers library per process; forked children would warn about it.
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # verl's progress bar would run through our line per step.
-    os.environ.setdefault("TQDM_DISABLE", "1")
+    set_library_defaults()
     # A worker of the driver's own code must find it, installed or not.
     root = str(Path(__file__).resolve().parents[2])
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -158,6 +153,23 @@ def joins_cluster(config: DictConfig) -> bool:
     return address not in (None, "", "local")
 
 
+def import_ahead(config: DictConfig, trainer_name: str) -> None:
+    """Import all that this process needs, before it waits for a prefork server or for Ray: a
+    server's imports take longer than these, and something missing is told before anything runs.
+
+    Raises:
+        HookError: the plugin is not whole in this process.
+    """
+    from megatron_agent.backend.preflight import check_registration, registration_problems
+
+    check_registration(registration_problems(str(config.trainer.device), trainer_name), "driver")
+    from verl.workers.rollout.replica import get_rollout_replica_class
+
+    environment = dict(os.environ)
+    get_rollout_replica_class(str(config.actor_rollout_ref.rollout.name))
+    os.environ.update(environment)  # verl's loader takes SGLANG_USE_CPU_ENGINE away
+
+
 def start_ray(config: DictConfig, server: PreforkServer | None = None) -> None:
     """Start Ray as verl's own entry point does, or join the cluster that ``RAY_ADDRESS`` names.
 
@@ -184,6 +196,7 @@ def start_ray(config: DictConfig, server: PreforkServer | None = None) -> None:
         "GLOO_SOCKET_IFNAME",
         "TORCHDYNAMO_DISABLE",
         "PYTHONPATH",
+        "HF_HUB_OFFLINE",
     )
     env_vars = {name: os.environ[name] for name in inherited if name in os.environ}
     runtime_env["env_vars"] = {
@@ -218,15 +231,9 @@ def start_ray(config: DictConfig, server: PreforkServer | None = None) -> None:
 def _train(config: DictConfig, trainer_name: str) -> int:
     import ray
 
-    from megatron_agent.backend.preflight import (
-        ask_worker,
-        check_registration,
-        registration_problems,
-    )
+    from megatron_agent.backend.preflight import ask_worker, check_registration
 
-    device = str(config.trainer.device)
-    in_worker = ask_worker(device, trainer_name)
-    check_registration(registration_problems(device, trainer_name), "driver")
+    in_worker = ask_worker(str(config.trainer.device), trainer_name)
     check_registration(ray.get(in_worker), "Ray worker")
 
     # It wants 8 threads and warns at every call where there are fewer cores.

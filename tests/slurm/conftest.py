@@ -135,6 +135,9 @@ class SlurmJob:
                 "MA_HEAD_DEADLINE_S": "300",
                 "MA_JOIN_ATTEMPTS": "50",
                 "MA_OBJECT_STORE_BYTES": str(80 * 2**20),
+                # A virtual node has no name server, and torch asks one for the name of every peer:
+                # one second to wait, not six.
+                "RES_OPTIONS": "timeout:1 attempts:1",
                 **environment,
             },
             text=True,

@@ -40,7 +40,8 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.setattr(launch, "set_environment", lambda *_: None)
     monkeypatch.setattr(launch, "split_config", lambda config: (config, None))
     monkeypatch.setattr(launch, "prepare_for_verl", lambda _: "agent_sync")
-    monkeypatch.setattr(launch, "start_ray", lambda *_: None)
+    for name in ("import_ahead", "start_ray"):
+        monkeypatch.setattr(launch, name, lambda *_: None)
     monkeypatch.setattr(launch, "_train", lambda *_: 0)
     yield launch
     StopSwitch.release()

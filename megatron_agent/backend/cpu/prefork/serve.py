@@ -17,12 +17,14 @@ from pathlib import Path
 
 from megatron_agent.backend.cpu.environment import set_cpu_environment
 from megatron_agent.backend.cpu.prefork import launch
+from megatron_agent.backend.environment import set_library_defaults
 
 
 def main() -> None:
     """Write the stand-in, then become the server."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
+    set_library_defaults()
     set_cpu_environment()
     launch.write_stand_in(folder)
     os.environ.update(launch.server_environment(folder))
