@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
+
 import pytest
 
 from megatron_agent.backend.compat import PRIVATE_NAMES, VERL_VERSION, PrivateName
@@ -61,3 +64,17 @@ def test_what_our_trainers_override_or_wrap_is_listed() -> None:
         if name.startswith("_") and not name.startswith("__") and hasattr(PPOTrainer, name)
     }
     assert overridden <= listed
+
+
+def test_asynchronous_checkpoints_cannot_be_written_by_the_installed_versions() -> None:
+    """Why ``checkpoint.async_save`` is refused: verl takes the queue of writes from a module that
+    this Megatron no longer has, and no worker of the V1 trainers ever finishes what is in it.
+    """
+    from verl.utils.checkpoint import megatron_checkpoint_manager
+    from verl.workers import engine_workers
+
+    source = inspect.getsource(megatron_checkpoint_manager)
+    queue = "megatron.core.dist_checkpointing.strategies.base"
+    assert f"from {queue} import async_calls" in source
+    assert importlib.util.find_spec(queue) is None
+    assert "async_calls_finalize_fn_exec" not in inspect.getsource(engine_workers)
