@@ -18,7 +18,7 @@ REQUIRED: Mapping[str, tuple[object, str]] = {
     # A contract test says when this changes.
     "actor_rollout_ref.actor.checkpoint.async_save": (
         False,
-        "verl looks for the queue of writes where this Megatron has none, and nothing would end them",
+        "verl seeks the queue of writes where this Megatron has none, and nothing would end it",
     ),
     "trainer.use_v1": (True, "credit is computed in verl's V1 trainer"),
 }
