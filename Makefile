@@ -10,12 +10,13 @@ BENCH ?= startup
 UPGRADE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench lock clean
+.PHONY: help setup demo test test-slurm lint format bench lock clean
 
 help:
 	@echo "make setup   install the locked stack into .venv; PROFILE=cpu|gpu EXTRAS=minigrid,alfworld,..."
 	@echo "make demo    train a tiny policy on FrozenLake through the whole stack; TP=2 PP=1"
 	@echo "make test    unit, contract and stack tests; TIERS=unit for one tier"
+	@echo "make test-slurm   jobs on a real Slurm of virtual nodes (as root), or on yours (SLURM_CONF)"
 	@echo "make lint    ruff and mypy; make format applies what ruff can"
 	@echo "make bench   run one benchmark; BENCH=startup names the file in benchmarks/"
 	@echo "make lock    rebuild requirements/*.lock from their inputs; UPGRADE=1 takes newer versions"
@@ -29,6 +30,9 @@ demo: setup
 
 test: setup
 	@tools/test.sh $(PY) "$(TIERS)"
+
+test-slurm: setup
+	@tools/test_slurm.sh $(PY)
 
 lint: setup
 	$(PY) -m ruff check .

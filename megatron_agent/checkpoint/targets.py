@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from megatron_agent.checkpoint.output_file import FileRecord, output_file
+from megatron_agent.checkpoint.read_ahead import read_ahead
 from megatron_agent.checkpoint.rules import ModelRules, ParamRule, Piece, RankContents
 from megatron_agent.checkpoint.safetensors_file import SafetensorsWriter, write_index
 from megatron_agent.checkpoint.safetensors_folder import SINGLE
@@ -98,9 +99,8 @@ class HFTarget:
         specs = {name: spec for rule in params for name, spec in self._specs(rule).items()}
         with output_file(root / batch.name) as file:
             writer = SafetensorsWriter(file, specs)
-            for rule in params:
-                for name, tensor in weights.hf(rule).items():
-                    check_finite(name, tensor)
+            for _, tensors in read_ahead(params, lambda rule: _finite_hf(weights, rule)):
+                for name, tensor in tensors.items():
                     writer.append(name, tensor)
                     on_bytes(tensor.nbytes)
             writer.close()
@@ -190,9 +190,8 @@ class MegatronTarget:
             writers = {rank: TorchDistWriter(files[rank], name) for rank, name in names.items()}
             if part == "0":
                 self._write_objects(writers)
-            for rule in batch.params:
-                tensor = weights.megatron(rule)
-                check_finite(rule.name, tensor)
+            params = batch.params
+            for rule, tensor in read_ahead(params, lambda rule: _finite_megatron(weights, rule)):
                 for rank, writer in writers.items():
                     for piece in self._pieces[rank].get(rule.name, ()):
                         ones = (1,) * len(piece.lead)
@@ -232,6 +231,19 @@ def cut(tensor: torch.Tensor, piece: Piece) -> torch.Tensor:
     if not missing:
         return part
     return torch.cat([part, part.new_zeros(missing, *part.shape[1:])])
+
+
+def _finite_hf(weights: Weights, rule: ParamRule) -> dict[str, torch.Tensor]:
+    tensors = {name: tensor.contiguous() for name, tensor in weights.hf(rule).items()}
+    for name, tensor in tensors.items():
+        check_finite(name, tensor)
+    return tensors
+
+
+def _finite_megatron(weights: Weights, rule: ParamRule) -> torch.Tensor:
+    tensor = weights.megatron(rule)
+    check_finite(rule.name, tensor)
+    return tensor
 
 
 def _split(

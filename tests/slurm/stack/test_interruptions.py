@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -60,13 +61,17 @@ def test_five_interruptions_at_random_moments_change_no_task(run, slurm, tmp_pat
     steps = f"trainer.total_training_steps={num_steps}"
     moments = random.Random(0)
     run.submit(steps, "trainer.stop_grace_s=1")
+    # On the other node, so that both runs take their time together.
+    (tmp_path / "whole").mkdir()
+    whole = replace(run, job=replace(run.job, folder=tmp_path / "whole", number=""))
+    whole.submit(steps, ONE_RANK)
     for number, kill in enumerate((None, KILL_SCHEDULER, None, KILL_RANK, None)):
         run.wait_for(lambda number=number: len(run.steps()) >= 1 + 5 * number)
         time.sleep(moments.uniform(0, 4))
         if kill is None:
             _ask_to_stop(slurm, run)
         else:
-            slurm.lab("exec", "node1", "bash", "-c", kill)
+            slurm.lab("exec", run.job.state["BatchHost"], "bash", "-c", kill)
         run.job.wait_for(lambda number=number: run.job.state.get("Restarts") == str(number + 1))
         log = run.job.log()
         assert log.count("A process of the run was lost") == (number + 1) // 2, log[-8000:]
@@ -74,10 +79,5 @@ def test_five_interruptions_at_random_moments_change_no_task(run, slurm, tmp_pat
     run.assert_complete(num_steps, restarts=5)
     # A new server has the weights of the checkpoint, not those that it was started with.
     assert all(line["training/rollout_probs_diff_max"] < 1e-4 for line in run.metrics())
-    interrupted = run.tasks_by_step()
-
-    (tmp_path / "whole").mkdir()
-    run.job.folder = tmp_path / "whole"
-    run.submit(steps, ONE_RANK)
-    run.assert_complete(num_steps, restarts=0)
-    assert run.tasks_by_step() == interrupted
+    whole.assert_complete(num_steps, restarts=0)
+    assert run.tasks_by_step() == whole.tasks_by_step()
