@@ -7,6 +7,7 @@ import errno
 import logging
 import resource
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -37,7 +38,8 @@ from megatron_agent.errors import CheckpointError
 logger = logging.getLogger(__name__)
 
 COPIES_IN_MEMORY = 4
-"""Of the largest parameter: as read, translated, cut for a rank, and what it is compared with."""
+"""Of the largest parameter: as read, translated ahead, being written, cut for a rank; in the verdict
+as read, translated, and what both are compared with."""
 
 OnBytes = Callable[[int], Any]
 
@@ -184,10 +186,15 @@ def write(job: Job, about: dict[str, Any], on_bytes: OnBytes = lambda _: None) -
     partial.open()
     on_bytes(job.num_bytes - sum(batch.num_bytes for batch in waiting))
     try:
-        for batch in waiting:
-            result = job.target.write(batch, partial.root, job.weights, on_bytes)
-            partial.add(batch.name, result)
-            results[batch.name] = result
+        # A batch is synced to disk while the next one is written.
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="sync") as background:
+            kept = []
+            for batch in waiting:
+                result = job.target.write(batch, partial.root, job.weights, on_bytes)
+                kept.append(background.submit(partial.add, batch.name, result))
+                results[batch.name] = result
+            for future in kept:
+                future.result()
         done = [result for result in results.values() if result is not None]
         job.target.finish(partial.root, done)
         _write_side_files(job, partial.root)

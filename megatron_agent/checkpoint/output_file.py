@@ -1,8 +1,7 @@
-"""Files of a conversion: hashed while they are written, on disk when they are closed."""
+"""Files of a conversion: hashed while they are written."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,11 +45,9 @@ class OutputFile:
 
 @contextmanager
 def output_file(path: Path) -> Iterator[OutputFile]:
-    """Open a file for writing; it is synced to disk when the block ends without an error."""
+    """Open a file for writing. It is complete when the block ends, and may not be on disk yet."""
     with path.open("wb") as file:
         yield OutputFile(file)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def hash_file(path: Path) -> FileRecord:

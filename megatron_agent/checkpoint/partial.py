@@ -92,7 +92,9 @@ class PartialFolder:
         return BatchResult(files, tuple(_item(item) for item in stored["items"]))
 
     def add(self, batch: str, result: BatchResult) -> None:
-        """Remember that a batch is finished."""
+        """Remember that a batch is finished, once its files are on disk."""
+        for name in result.files:
+            sync_to_disk(self.root / name)
         with atomic_file(self.root / PROGRESS / f"{batch}.json") as file:
             json.dump(asdict(result), file)
 

@@ -85,9 +85,8 @@ class HFTarget:
         self, rules: ModelRules, dtypes: Mapping[str, torch.dtype], shard_bytes: int
     ) -> None:
         self._dtypes = dtypes
-        sized = [
-            (rule, sum(s.num_bytes for s in self._specs(rule).values())) for rule in rules.params
-        ]
+        self._largest = max(map(self._num_bytes, rules.params))
+        sized = [(rule, self._num_bytes(rule)) for rule in rules.params]
         parts = list(_split(sized, shard_bytes))
         self.batches = tuple(
             Batch(_shard_name(number, len(parts)), *part) for number, part in enumerate(parts, 1)
@@ -99,7 +98,9 @@ class HFTarget:
         specs = {name: spec for rule in params for name, spec in self._specs(rule).items()}
         with output_file(root / batch.name) as file:
             writer = SafetensorsWriter(file, specs)
-            for _, tensors in read_ahead(params, lambda rule: _finite_hf(weights, rule)):
+            for _, tensors in read_ahead(
+                params, lambda rule: _finite_hf(weights, rule), self._num_bytes, self._largest
+            ):
                 for name, tensor in tensors.items():
                     writer.append(name, tensor)
                     on_bytes(tensor.nbytes)
@@ -113,6 +114,9 @@ class HFTarget:
                 for batch in self.batches
             }
             write_index(root, files)
+
+    def _num_bytes(self, rule: ParamRule) -> int:
+        return sum(spec.num_bytes for spec in self._specs(rule).values())
 
     def _specs(self, rule: ParamRule) -> dict[str, TensorSpec]:
         dtype = self._dtypes[rule.name]
@@ -141,7 +145,8 @@ class MegatronTarget:
         shard_bytes: int,
         common_state: Mapping[str, Any],
     ) -> None:
-        self._ranks, self._common_state = ranks, dict(common_state)
+        self._ranks, self._common_state, self._dtypes = ranks, dict(common_state), dtypes
+        self._largest = max(map(self._num_bytes, rules.params))
         places = rules.by_place()
         self._pieces: list[dict[str, list[Piece]]] = [{} for _ in ranks]
         self.specs: dict[str, TensorSpec] = {}
@@ -158,18 +163,15 @@ class MegatronTarget:
                         f"{spec.dtype} and {dtype}",
                         "Choose the type of the result with --dtype.",
                     )
-        self.batches = tuple(self._batches(rules, dtypes, shard_bytes))
+        self.batches = tuple(self._batches(rules, shard_bytes))
 
-    def _batches(
-        self, rules: ModelRules, dtypes: Mapping[str, torch.dtype], shard_bytes: int
-    ) -> Iterator[Batch]:
+    def _num_bytes(self, rule: ParamRule) -> int:
+        return TensorSpec(self._dtypes[rule.name], rule.shape).num_bytes
+
+    def _batches(self, rules: ModelRules, shard_bytes: int) -> Iterator[Batch]:
         for stage in sorted({contents.stage for contents in self._ranks}):
             held = {name for rank in self._of_stage(stage) for name in self._pieces[rank]}
-            sized = [
-                (rule, TensorSpec(dtypes[rule.name], rule.shape).num_bytes)
-                for rule in rules.params
-                if rule.name in held
-            ]
+            sized = [(rule, self._num_bytes(rule)) for rule in rules.params if rule.name in held]
             limit = shard_bytes * len(self._of_stage(stage))
             for part, (params, num_bytes) in enumerate(_split(sized, limit)):
                 yield Batch(f"stage{stage}-part{part}", params, num_bytes, stage)
@@ -190,8 +192,12 @@ class MegatronTarget:
             writers = {rank: TorchDistWriter(files[rank], name) for rank, name in names.items()}
             if part == "0":
                 self._write_objects(writers)
-            params = batch.params
-            for rule, tensor in read_ahead(params, lambda rule: _finite_megatron(weights, rule)):
+            for rule, tensor in read_ahead(
+                batch.params,
+                lambda rule: _finite_megatron(weights, rule),
+                self._num_bytes,
+                self._largest,
+            ):
                 for rank, writer in writers.items():
                     for piece in self._pieces[rank].get(rule.name, ()):
                         ones = (1,) * len(piece.lead)

@@ -201,13 +201,29 @@ def test_a_conversion_killed_while_it_gets_its_name_is_not_lost(
         raise KeyboardInterrupt
 
     with open_job(request_hf) as job:
+        written = convert.write(job, {})
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(*((partial, last) if last == "sync_to_disk" else (Path, last)), die)
-            convert.write(job, {}).publish()
+            written.publish()
         done: list[int] = []
         convert.write(job, {}, done.append).publish()
         assert done == [job.num_bytes]
     assert not (request_hf.target / partial.PROGRESS).exists()
+
+
+def test_a_batch_that_does_not_reach_the_disk_is_written_again(
+    request_hf: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with open_job(request_hf) as job:
+        with monkeypatch.context() as patch, pytest.raises(CheckpointError, match="a full disk"):
+            patch.setattr(partial, "sync_to_disk", fail)
+            convert.write(job, {})
+        done: list[int] = []
+        convert.write(job, {}, done.append).publish()
+        assert done[0] == 0
 
 
 def test_the_plan_says_how_much_memory_is_needed(request_hf: Request) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import shutil
@@ -12,8 +13,10 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
+from megatron_agent.checkpoint.output_file import output_file
 from megatron_agent.checkpoint.rules import ModelRules
 from megatron_agent.checkpoint.tensors import num_not_finite, same_bits
+from megatron_agent.checkpoint.torch_dist_file import TorchDistWriter
 from megatron_agent.checkpoint.torch_dist_folder import TorchDistFolder
 from megatron_agent.checkpoint.torch_dist_metadata import METADATA, _cover, read_metadata
 from megatron_agent.errors import CheckpointError
@@ -43,6 +46,20 @@ def test_torch_loads_what_is_written_here(
         rows = slice(0, rule.shape[0])
         assert same_bits(loaded[rule.key][rule.lead][rows], expected), rule.name
     assert not loaded["embedding.word_embeddings.weight"][6:].any()
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (1,), (), (0, 4), (200, 300)])
+def test_a_chunk_is_byte_by_byte_what_torch_saves(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    chunk = torch.randn(shape).to(torch.bfloat16)
+    with output_file(tmp_path / "chunk") as file:
+        TorchDistWriter(file, "chunk").append("key", (0,) * len(shape), chunk)
+    saved = io.BytesIO()
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save(chunk, saved)
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert (tmp_path / "chunk").read_bytes() == saved.getvalue()
 
 
 def test_what_torch_writes_is_read_here(tmp_path: Path) -> None:
