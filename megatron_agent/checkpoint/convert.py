@@ -38,8 +38,7 @@ from megatron_agent.errors import CheckpointError
 logger = logging.getLogger(__name__)
 
 COPIES_IN_MEMORY = 4
-"""Of the largest parameter: as read, translated ahead, being written, cut for a rank; in the verdict
-as read, translated, and what both are compared with."""
+"""Of the largest parameter: as read, translated ahead, being written, and cut for a rank."""
 
 OnBytes = Callable[[int], Any]
 

@@ -86,7 +86,9 @@ run_head() {
     local try
     for ((try = 1; try <= MA_JOIN_ATTEMPTS; try++)); do
         check_ports "$EXIT_HEAD" "$PORT_BASE" $((PORT_BASE + 9))
-        keep_prefork_server
+        # Its imports take longer than Ray's start. Nodes of a larger job may share a machine, whose
+        # cores Ray needs first: it gives its daemons 30 s.
+        ((${SLURM_JOB_NUM_NODES:-1} > 1)) || start_prefork_server
         say "head on $NODE, $ADDRESS:$PORT_BASE (try $try of $MA_JOIN_ATTEMPTS)"
         run_ray --head --node-ip-address="$ADDRESS" --port="$PORT_BASE" \
             --include-dashboard="$MA_DASHBOARD" --dashboard-host=127.0.0.1 \
@@ -99,7 +101,6 @@ run_worker() {
     local try
     for ((try = 1; try <= MA_JOIN_ATTEMPTS; try++)); do
         check_ports "$EXIT_MISSING" $((PORT_BASE + 1)) $((PORT_BASE + 6))
-        keep_prefork_server
         say "worker on $NODE, $ADDRESS, joins $MA_HEAD_ADDRESS (try $try of $MA_JOIN_ATTEMPTS)"
         if wait_for_port "$MA_HEAD_IP" "$PORT_BASE" "$MA_HEAD_DEADLINE_S"; then
             run_ray --address="$MA_HEAD_ADDRESS" --node-ip-address="$ADDRESS"
@@ -151,23 +152,28 @@ run_ray() {
     ) &
     pid=$!
     # Not `wait`: a trap would have to wait for it.
-    while kill -0 "$pid" 2>/dev/null; do sleep 0.3 || true; done
+    while kill -0 "$pid" 2>/dev/null; do
+        if [[ $MA_PREFORK == true && -z $PREFORK_PID ]] && has_started "$before"; then
+            start_prefork_server
+        fi
+        sleep 0.3 || true
+    done
     if has_started "$before"; then fail "$EXIT_NODE_DIED" "Ray ended on $NODE."; fi
     if is_refused "$before"; then
         fail "$EXIT_SETUP" "Ray does not start with these settings on $NODE, see the line above."
     fi
     kill_processes_of_job step
+    PREFORK_PID=""
     sleep "${MA_JOIN_PAUSE_S:-2}"
 }
 
 PREFORK_INPUT="" PREFORK_PID=""
 
-# keep_prefork_server: the CPU profile's server, from which Ray's workers are forked, unless it lives
-# already. It ends when its standard input closes, which is when this script ends, however it ends; so
-# nobody else may hold the other end. Begun before Ray, as its imports take longer than Ray's start.
-keep_prefork_server() {
-    [[ $MA_PREFORK == true ]] || return 0
-    [[ -z $PREFORK_PID ]] || ! kill -0 "$PREFORK_PID" 2>/dev/null || return 0
+# start_prefork_server: the CPU profile's server, from which Ray's workers are forked, unless it has been
+# started. It ends when its standard input closes, which is when this script ends, however it ends; so
+# nobody else may hold the other end.
+start_prefork_server() {
+    [[ $MA_PREFORK == true && -z $PREFORK_PID ]] || return 0
     exec {PREFORK_INPUT}> >(exec python -m megatron_agent.backend.cpu.prefork.serve \
         "$MA_JOB_SCRATCH/prefork" >>"$MA_ATTEMPT_LOGS/prefork-$NODE.log" 2>&1)
     PREFORK_PID=$!
