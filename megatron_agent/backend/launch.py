@@ -165,9 +165,10 @@ def import_ahead(config: DictConfig, trainer_name: str) -> None:
     check_registration(registration_problems(str(config.trainer.device), trainer_name), "driver")
     from verl.workers.rollout.replica import get_rollout_replica_class
 
-    environment = dict(os.environ)
+    use_cpu_engine = os.environ.get("SGLANG_USE_CPU_ENGINE")
     get_rollout_replica_class(str(config.actor_rollout_ref.rollout.name))
-    os.environ.update(environment)  # verl's loader takes SGLANG_USE_CPU_ENGINE away
+    if use_cpu_engine is not None:  # verl's loader takes it away
+        os.environ["SGLANG_USE_CPU_ENGINE"] = use_cpu_engine
 
 
 def start_ray(config: DictConfig, server: PreforkServer | None = None) -> None:

@@ -12,6 +12,7 @@ megatron_model.py megatron_rules.py rules.py layout.py
 weights.py lora.py    a parameter in either format; with an adapter merged, in another type
 targets.py safetensors_file.py torch_dist_file.py output_file.py
                       writing, one parameter at a time
+read_ahead.py         and reading the next ones meanwhile
 partial.py manifest.py side_files.py
                       resuming, publishing, checksums, tokenizer
 convert.py            a conversion from beginning to end

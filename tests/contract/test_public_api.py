@@ -355,3 +355,11 @@ def test_a_checkpoint_is_not_whole_while_verl_writes_over_it(tmp_path: Path) -> 
         trainer._finish_checkpoint()
         assert keeper.is_complete(3)
     assert while_writing == [False, False]
+
+
+def test_the_class_of_a_server_is_found_by_name_and_its_loader_takes_a_variable_away() -> None:
+    """Why the launcher puts ``SGLANG_USE_CPU_ENGINE`` back."""
+    from verl.workers.rollout import replica
+
+    inspect.signature(replica.get_rollout_replica_class).bind("sglang")
+    assert 'del os.environ["SGLANG_USE_CPU_ENGINE"]' in inspect.getsource(replica._load_sglang)
