@@ -8,6 +8,7 @@ close and kills the worker.
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import sys
@@ -50,6 +51,7 @@ def main() -> int:
             os.dup2(null, descriptor)
         else:
             os.close(descriptor)
+    _wait_for(connection)
     status = protocol.receive_int(connection)
     if status is None:
         return 1
@@ -59,6 +61,21 @@ def main() -> int:
             signal.signal(ended_by, signal.SIG_DFL)
         os.kill(os.getpid(), ended_by)
     return os.waitstatus_to_exitcode(status)
+
+
+def _wait_for(connection: socket.socket) -> None:
+    """Until the server says something. A signal just before a plain read would be noted by Python,
+    and passed on only after the read; here it wakes the wait.
+    """
+    wake_read, wake_write = os.pipe()
+    for descriptor in (wake_read, wake_write):
+        os.set_blocking(descriptor, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    server = connection.fileno()
+    while server not in select.select([server, wake_read], [], [])[0]:
+        with contextlib.suppress(BlockingIOError):
+            os.read(wake_read, 4096)
+    signal.set_wakeup_fd(-1)
 
 
 if __name__ == "__main__":
