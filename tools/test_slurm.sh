@@ -34,4 +34,7 @@ if [[ -z ${SLURM_CONF:-} ]]; then
         DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"
     fi
 fi
-exec "$python" -m pytest -m slurm tests/slurm "$@"
+options=()
+# Compute nodes must see what the tests write. pytest empties the folder before.
+if [[ -n ${SLURM_CONF:-} && -z ${SLURM_LAB:-} ]]; then options=(--basetemp="$PWD/runs/test-slurm"); fi
+exec "$python" -m pytest -m slurm tests/slurm "${options[@]}" "$@"

@@ -7,7 +7,7 @@ import errno
 import logging
 import resource
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -187,13 +187,15 @@ def write(job: Job, about: dict[str, Any], on_bytes: OnBytes = lambda _: None) -
     try:
         # A batch is synced to disk while the next one is written.
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="sync") as background:
-            kept = []
+            kept: Future[None] | None = None
             for batch in waiting:
                 result = job.target.write(batch, partial.root, job.weights, on_bytes)
-                kept.append(background.submit(partial.add, batch.name, result))
                 results[batch.name] = result
-            for future in kept:
-                future.result()
+                if kept is not None:
+                    kept.result()
+                kept = background.submit(partial.add, batch.name, result)
+            if kept is not None:
+                kept.result()
         done = [result for result in results.values() if result is not None]
         job.target.finish(partial.root, done)
         _write_side_files(job, partial.root)

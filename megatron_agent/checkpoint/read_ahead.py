@@ -25,22 +25,20 @@ def read_ahead[Key, Value](
         keys: what to read.
         read: is called with one key at a time. Its error is raised when it is that key's turn.
         num_bytes: size of what ``read`` returns.
-        max_bytes: what may be read ahead; one key is, whatever its size.
+        max_bytes: how much may wait behind the key that is yielded; one key may, whatever its size.
 
     Example:
         >>> list(read_ahead("ab", str.upper, len, 1))
         [('a', 'A'), ('b', 'B')]
     """
     waiting: deque[tuple[Key, Future[Value]]] = deque()
-    waiting_bytes = 0
+    coming = deque(keys)
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="read-ahead") as reader:
-        for key in keys:
-            while waiting and waiting_bytes + num_bytes(key) > max_bytes:
-                first, future = waiting.popleft()
-                waiting_bytes -= num_bytes(first)
-                yield first, future.result()
-            waiting.append((key, reader.submit(read, key)))
-            waiting_bytes += num_bytes(key)
-        while waiting:
+        while waiting or coming:
+            behind = sum(num_bytes(key) for key, _ in list(waiting)[1:])
+            while coming and (len(waiting) < 2 or behind + num_bytes(coming[0]) <= max_bytes):
+                key = coming.popleft()
+                behind += num_bytes(key) if waiting else 0
+                waiting.append((key, reader.submit(read, key)))
             first, future = waiting.popleft()
             yield first, future.result()

@@ -7,6 +7,7 @@ have it.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import logging
@@ -22,7 +23,7 @@ from megatron_agent.config.values import ConfigValues
 from megatron_agent.errors import ConfigError
 from megatron_agent.slurm.job_settings import slurm_settings
 from megatron_agent.slurm.script import JobRequest, render_script
-from megatron_agent.slurm.submit import check_syntax, submit
+from megatron_agent.slurm.submit import SubmitError, check_syntax, submit
 from megatron_agent.train import checked_config
 
 logger = logging.getLogger(__name__)
@@ -76,7 +77,10 @@ def launch(
         left = trainer_nodes(ConfigValues.from_config(config), num_nodes, is_named=is_named)
         OmegaConf.update(config, NODES_KEY, left)
 
-    config, _ = checked_config(lines, config_name=config_name, runs_here=False, amend=give_nodes)
+    with contextlib.chdir(root):  # where the job will look for relative paths
+        config, _ = checked_config(
+            lines, config_name=config_name, runs_here=False, amend=give_nodes
+        )
     lines.append(f"{NODES_KEY}={config.trainer.nnodes}")
     _ask_preflight(config)
     request = JobRequest(overrides=lines, config_name=config_name, num_nodes=num_nodes, root=root)
@@ -88,12 +92,31 @@ def launch(
     logs = root / slurm_settings(config).logs
     try:
         logs.mkdir(parents=True, exist_ok=True)
-        (logs / f"{config.run.name}.sbatch").write_text(script, encoding="utf-8")
+        kept = logs / f"{config.run.name}.sbatch"
+        kept.unlink(missing_ok=True)
+        kept.touch(mode=0o600)  # a site's environment may hold keys
+        kept.write_text(script, encoding="utf-8")
     except OSError as error:
         rule = f"must be a folder that can be written to ({error.strerror})"
         raise ConfigError("cluster.slurm.logs", rule, str(logs), "Name another.") from error
     options = ["--dependency=singleton"] if num_jobs > 1 else []
-    return script, [submit(script, options) for _ in range(num_jobs)]
+    return script, _submit_all(script, options, num_jobs)
+
+
+def _submit_all(script: str, options: Sequence[str], num_jobs: int) -> list[str]:
+    """Raises SubmitError, which names what is in the queue by then."""
+    jobs: list[str] = []
+    try:
+        for _ in range(num_jobs):
+            jobs.append(submit(script, options))
+    except SubmitError as error:
+        if not jobs:
+            raise
+        raise SubmitError(
+            f"{error}\n{len(jobs)} of {num_jobs} jobs are in the queue and stay there; to take "
+            f"them back: scancel {' '.join(jobs)}"
+        ) from error
+    return jobs
 
 
 def trainer_nodes(values: ConfigValues, num_nodes: int, *, is_named: bool = False) -> int:

@@ -31,7 +31,7 @@ source "$lib/cluster.sh"
 # shellcheck source=slurm/lib/requeue.sh
 source "$lib/requeue.sh"
 
-DRIVER="" SIGNALS=0 LAST_SIGNAL="" USES_NODES=false STEP_OPTIONS=()
+DRIVER="" DRIVER_ENDED=false SIGNALS=0 LAST_SIGNAL="" USES_NODES=false STEP_OPTIONS=()
 
 # run_with_ray COMMAND...: does not return.
 run_with_ray() {
@@ -46,7 +46,7 @@ run_with_ray() {
     local code=0
     await "$DRIVER" || code=$?
     trap '' USR1 TERM # it has ended: its code stands, whatever comes now
-    DRIVER=""
+    DRIVER="" DRIVER_ENDED=true
     say "the driver has ended with exit code $code"
     # A driver that just begins does not listen yet. After two signals it was told to leave at once.
     if ((code == EXIT_BY_USR1 && SIGNALS == 1)) && [[ $LAST_SIGNAL == USR1 ]]; then
@@ -82,6 +82,8 @@ begin_job() {
     # What Slurm set for this shell would bind the steps in the same way.
     unset SLURM_CPU_BIND SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_LIST SLURM_CPU_BIND_VERBOSE
     unset SLURM_MEM_PER_NODE SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU
+    # After `sbatch --export=NONE` the steps would get nothing of what is exported here.
+    export SLURM_EXPORT_ENV=ALL
 }
 
 make_logs() {

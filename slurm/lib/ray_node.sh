@@ -87,8 +87,8 @@ run_head() {
     for ((try = 1; try <= MA_JOIN_ATTEMPTS; try++)); do
         check_ports "$EXIT_HEAD" "$PORT_BASE" $((PORT_BASE + 9))
         # Its imports take longer than Ray's start. Nodes of a larger job may share a machine, whose
-        # cores Ray needs first: it gives its daemons 30 s.
-        ((${SLURM_JOB_NUM_NODES:-1} > 1)) || start_prefork_server
+        # cores Ray needs first: it gives its daemons 30 s. Nor when that was not enough.
+        ((try > 1 || ${SLURM_JOB_NUM_NODES:-1} > 1)) || start_prefork_server
         say "head on $NODE, $ADDRESS:$PORT_BASE (try $try of $MA_JOIN_ATTEMPTS)"
         run_ray --head --node-ip-address="$ADDRESS" --port="$PORT_BASE" \
             --include-dashboard="$MA_DASHBOARD" --dashboard-host=127.0.0.1 \
@@ -174,6 +174,7 @@ PREFORK_INPUT="" PREFORK_PID=""
 # nobody else may hold the other end.
 start_prefork_server() {
     [[ $MA_PREFORK == true && -z $PREFORK_PID ]] || return 0
+    rm -rf -- "$MA_JOB_SCRATCH/prefork" # the socket of one that was killed tells that it is ready
     exec {PREFORK_INPUT}> >(exec python -m megatron_agent.backend.cpu.prefork.serve \
         "$MA_JOB_SCRATCH/prefork" >>"$MA_ATTEMPT_LOGS/prefork-$NODE.log" 2>&1)
     PREFORK_PID=$!

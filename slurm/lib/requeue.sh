@@ -8,18 +8,24 @@ STOPPED="stopped on request"
 decide_what_follows() {
     case $1 in
         "$EXIT_REQUEUE") requeue "$STOPPED" ;;
-        "$EXIT_HEAD" | "$EXIT_MISSING" | "$EXIT_NODE_DIED" | "$EXIT_RESTART")
-            local failures
-            if ! failures=$(count_failure); then
-                say "not requeued: failures cannot be counted in $MA_JOB_LOGS/failures (is the disk full?), and" \
-                    "the job might come back for ever. Make room, and submit the same command again."
-            elif ((failures > MA_MAX_FAILURES)); then
-                say "failure $failures of this job: giving up (MA_MAX_FAILURES=$MA_MAX_FAILURES)"
-            else
-                requeue "failure $failures, of which $MA_MAX_FAILURES are borne"
-            fi
+        "$EXIT_RESTART") requeue_after_failure ;;
+        # These are of the scripts; a driver that ends with them means something else.
+        "$EXIT_HEAD" | "$EXIT_MISSING" | "$EXIT_NODE_DIED")
+            [[ ${DRIVER_ENDED:-false} == true ]] || requeue_after_failure
             ;;
     esac
+}
+
+requeue_after_failure() {
+    local failures
+    if ! failures=$(count_failure); then
+        say "not requeued: failures cannot be counted in $MA_JOB_LOGS/failures (is the disk full?), and" \
+            "the job might come back for ever. Make room, and submit the same command again."
+    elif ((failures > MA_MAX_FAILURES)); then
+        say "failure $failures of this job: giving up (MA_MAX_FAILURES=$MA_MAX_FAILURES)"
+    else
+        requeue "failure $failures, of which $MA_MAX_FAILURES are borne"
+    fi
 }
 
 # count_failure: one more, for this job over all its attempts. Fails when it cannot be read or kept.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 
 import pytest
 
@@ -15,24 +17,45 @@ def one(_: object) -> int:
     return 1
 
 
-def test_as_much_is_read_ahead_as_may_wait() -> None:
-    begun: list[int] = []
-    third_is_read = threading.Event()
+@pytest.mark.parametrize(
+    ("sizes", "begun_by_turn"),
+    [
+        # Behind 4 may wait 2 and 3, which are 5; 1 more would still fit, and 9 only alone.
+        ((4, 2, 3, 1, 9, 5), (4, 4, 4, 5, 6, 6)),
+        # One may wait whatever its size.
+        ((9, 9, 9), (2, 3, 3)),
+        ((), ()),
+    ],
+)
+def test_as_much_is_read_ahead_as_may_wait(
+    sizes: tuple[int, ...], begun_by_turn: tuple[int, ...]
+) -> None:
+    submitted: list[int] = []
 
-    def read(size: int) -> int:
-        begun.append(size)
-        if size == 3:
-            third_is_read.set()
-        return 10 * size
+    class Reader:
+        """Runs at once what a thread would run soon."""
 
-    sizes = (4, 2, 3, 1, 9, 5)
-    pairs = read_ahead(sizes, read, lambda size: size, max_bytes=6)
-    assert next(pairs) == (4, 40)  # 4 and 2 may wait together, and 3 more may not
-    assert 3 not in begun
-    assert next(pairs) == (2, 20)  # 2, 3 and 1 may
-    assert third_is_read.wait(timeout=60)
-    assert list(pairs) == [(3, 30), (1, 10), (9, 90), (5, 50)]
-    assert begun == list(sizes)
+        def __init__(self, **_: object) -> None:
+            pass
+
+        def __enter__(self) -> Reader:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def submit(self, read: Callable[[int], int], key: int) -> Future[int]:
+            submitted.append(key)
+            future: Future[int] = Future()
+            future.set_result(read(key))
+            return future
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("megatron_agent.checkpoint.read_ahead.ThreadPoolExecutor", Reader)
+        pairs = read_ahead(sizes, lambda size: 10 * size, lambda size: size, max_bytes=6)
+        turns = [(pair, len(submitted)) for pair in pairs]
+    assert [pair for pair, _ in turns] == [(size, 10 * size) for size in sizes]
+    assert tuple(number for _, number in turns) == begun_by_turn
 
 
 def test_the_next_is_read_while_the_last_is_used() -> None:
@@ -42,7 +65,7 @@ def test_the_next_is_read_while_the_last_is_used() -> None:
         if key == 2:
             second_is_read.set()
 
-    pairs = read_ahead((1, 2, 3), read, one, max_bytes=2)
+    pairs = read_ahead((1, 2, 3), read, one, max_bytes=1)
     next(pairs)
     assert second_is_read.wait(timeout=60)
 
@@ -59,7 +82,3 @@ def test_what_is_left_in_the_middle_ends_the_thread() -> None:
     next(pairs)
     pairs.close()
     assert not [t for t in threading.enumerate() if t.name.startswith("read-ahead")]
-
-
-def test_nothing_to_read() -> None:
-    assert list(read_ahead((), str, one, max_bytes=1)) == []

@@ -50,6 +50,44 @@ def test_the_head_is_where_the_batch_shell_runs(job) -> None:
     assert "head node2" in output
 
 
+def started(job) -> list[str]:
+    """What was started on which node, in this order: Ray and prefork servers."""
+    lines = (job.folder / "calls.log").read_text().splitlines()
+    return [line.partition(" start")[0] for line in lines if line.startswith(("ray[", "prefork["))]
+
+
+def test_on_one_node_the_prefork_server_starts_beside_ray_unless_that_was_too_much(job) -> None:
+    job.nodes = ("node1",)
+    job.plan("node1", "down", "up")
+    wait = "until [[ $(grep -c ^prefork $SHIM_LOG) == 2 ]]; do sleep 0.05; done"
+    code, output = job.run(wait, MA_PREFORK="true")
+    assert code == 0, output
+    # The second one must not look ready by the socket of the first.
+    assert sorted(started(job)[:2]) == ["prefork[node1]", "ray[node1]"]
+    assert started(job)[2:] == ["ray[node1]", "prefork[node1]"]
+
+
+def test_on_nodes_that_may_share_a_machine_ray_starts_before_the_prefork_servers(job) -> None:
+    wait = "until [[ $(grep -c ^prefork $SHIM_LOG) == 2 ]]; do sleep 0.05; done"
+    code, output = job.run(wait, MA_PREFORK="true", SLURM_JOB_NUM_NODES="2")
+    assert code == 0, output
+    for node in job.nodes:
+        ours = [name for name in started(job) if f"[{node}]" in name]
+        assert ours == [f"ray[{node}]", f"prefork[{node}]"]
+
+
+def test_the_steps_get_the_environment_whatever_sbatch_was_told(job) -> None:
+    code, output = job.run('echo "export is $SLURM_EXPORT_ENV"', SLURM_EXPORT_ENV="NONE")
+    assert code == 0 and "export is ALL" in output
+
+
+@pytest.mark.parametrize("code", [70, 71, 72])
+def test_a_driver_that_ends_with_a_code_of_the_scripts_is_not_requeued(job, code) -> None:
+    ended, output = job.run(f"exit {code}")
+    assert ended == code
+    assert "back into the queue" not in output and not job.calls("scontrol requeue")
+
+
 def test_nothing_is_left_on_the_nodes(job) -> None:
     code, output = job.run('ls -d "$MA_JOB_SCRATCH"*')
     own = f"/tmp/ma-{job.number}"

@@ -207,7 +207,9 @@ def test_a_job_is_submitted_and_its_script_kept(model, sbatch, tmp_path, capsys)
     captured = capsys.readouterr()
     assert "Submitted job 42." in captured.err
     assert (folder / "script").read_text() == captured.out
-    assert (logs / "frozenlake_gigpo.sbatch").read_text() == captured.out
+    kept = logs / "frozenlake_gigpo.sbatch"
+    assert kept.read_text() == captured.out
+    assert kept.stat().st_mode & 0o077 == 0
     assert (folder / "arguments").read_text() == "--parsable\n"
 
 
@@ -218,6 +220,32 @@ def test_a_chain_is_jobs_of_one_name_of_which_one_runs(model, sbatch, tmp_path) 
     )
     assert jobs == ["42"] * 3
     assert (folder / "arguments").read_text() == "--parsable --dependency=singleton\n" * 3
+
+
+def test_a_chain_that_is_refused_half_way_names_what_is_in_the_queue(
+    model, sbatch, tmp_path
+) -> None:
+    folder = sbatch()
+    (folder / "sbatch").write_text(
+        f"#!/bin/bash\necho x >>{folder}/jobs\nnumber=$(wc -l <{folder}/jobs)\n"
+        "((number < 3)) || { echo QOSMaxSubmitJobPerUserLimit >&2; exit 1; }\n"
+        "echo $((100 + number))\n"
+    )
+    with pytest.raises(SubmitError, match=r"2 of 5 jobs are in the queue.*: scancel 101 102$"):
+        launch("frozenlake_cpu", [model, f"cluster.slurm.logs={tmp_path}"], num_nodes=1, num_jobs=5)
+
+
+def test_a_relative_path_is_looked_for_where_the_job_will(
+    model_folder, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigProblemsError, match=r"actor_rollout_ref\.model\.path"):
+        launch(
+            "frozenlake_cpu",
+            [f"actor_rollout_ref.model.path={model_folder.relative_to(tmp_path)}"],
+            num_nodes=1,
+            dry_run=True,
+        )
 
 
 def test_logs_that_cannot_be_written_are_known_before_the_job_is(model, sbatch, tmp_path) -> None:

@@ -172,3 +172,22 @@ def test_shell_code_is_clean(path: Path) -> None:
     if shutil.which("shellcheck") is not None:
         found = subprocess.run(["shellcheck", path], cwd=REPO_ROOT, capture_output=True, text=True)
         assert found.returncode == 0, found.stdout
+
+
+@pytest.mark.parametrize(
+    "script", sorted(path.name for path in (REPO_ROOT / "slurm").glob("*.sbatch"))
+)
+def test_a_script_away_from_its_checkout_says_what_is_wrong(script, tmp_path) -> None:
+    for environment in ({"SLURM_SUBMIT_DIR": str(tmp_path)}, {}):
+        done = subprocess.run(
+            ["/bin/bash", REPO_ROOT / "slurm" / script, "x"],
+            env=environment,
+            cwd=tmp_path,
+            text=True,
+            capture_output=True,
+        )
+        assert done.returncode == 64
+        assert done.stderr == (
+            f"error: MA_ROOT must be the checkout, got '{tmp_path}'. Call sbatch there, or export "
+            "MA_ROOT.\n"
+        )
