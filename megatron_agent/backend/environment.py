@@ -16,9 +16,8 @@ LIBRARY_DEFAULTS = {
     "TOKENIZERS_PARALLELISM": "false",
     # verl's progress bar would run through our line per step.
     "TQDM_DISABLE": "1",
-    # A run reads local files. On a node without a way out each question to the hub (`datasets` asks
-    # for every file that it opens, Hugging Face's tokenizers for every folder) waits for the name
-    # server, six seconds here, and tells nothing.
+    # A run reads local files. `datasets` asks the hub at every file that it opens, and on a node
+    # without a way out that waits for the name server, six seconds here, and tells nothing.
     "HF_HUB_OFFLINE": "1",
 }
 

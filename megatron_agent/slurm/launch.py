@@ -81,8 +81,8 @@ def launch(
         config, _ = checked_config(
             lines, config_name=config_name, runs_here=False, amend=give_nodes
         )
+        _ask_preflight(config)
     lines.append(f"{NODES_KEY}={config.trainer.nnodes}")
-    _ask_preflight(config)
     request = JobRequest(overrides=lines, config_name=config_name, num_nodes=num_nodes, root=root)
     script = render_script(config, request)
     check_syntax(script)
