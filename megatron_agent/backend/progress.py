@@ -56,7 +56,7 @@ class ProgressBackend:
 
     def log(self, data: Mapping[str, Any], step: int) -> None:
         """Append one line to the file and say one line to the person watching."""
-        metrics = {key: _plain(value) for key, value in data.items()}
+        metrics = {key: plain_value(value) for key, value in data.items()}
         record = {"step": step, "time": time.time(), **metrics}
         self._file.write(json.dumps(record, sort_keys=True) + "\n")
         self._file.flush()
@@ -97,7 +97,7 @@ def progress_line(metrics: Mapping[str, Any], *, step: int, num_steps: int) -> s
     return " | ".join(parts)
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """JSON has neither numpy numbers nor NaN."""
     value = value.item() if hasattr(value, "item") else value
     if isinstance(value, float) and not math.isfinite(value):

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
+import transfer_queue as tq
 from omegaconf import DictConfig, open_dict
 from transfer_queue import KVBatchMeta
 
@@ -22,6 +23,7 @@ from megatron_agent.backend.evaluation_check import check_evaluation
 from megatron_agent.backend.group_filter import TRAIN_PARTITION
 from megatron_agent.backend.progress import ProgressBackend
 from megatron_agent.backend.run_ledger import RunLedger
+from megatron_agent.backend.step_metrics import keep_metrics, owed_metrics
 from megatron_agent.backend.stop import StopRequested, StopSwitch
 from megatron_agent.config import AgentSettings
 from megatron_agent.errors import ConfigError
@@ -32,6 +34,9 @@ else:
     _VerlTrainer = object  # verl's trainer comes in by the classes of trainer.py
 
 logger = logging.getLogger(__name__)
+
+EVALUATION_PARTITION = "val"
+"""Where verl's agent loop puts the episodes of an evaluation."""
 
 
 def refuse_pickled_code(path: Path) -> None:
@@ -56,6 +61,13 @@ def refuse_pickled_code(path: Path) -> None:
         ) from error
 
 
+def _forget_evaluation() -> None:
+    """Clear the episodes of an evaluation that was under way when TransferQueue was saved."""
+    keys = list((tq.kv_list(EVALUATION_PARTITION) or {}).get(EVALUATION_PARTITION, {}))
+    if keys:
+        tq.kv_clear(keys=keys, partition_id=EVALUATION_PARTITION)
+
+
 class RunKeepingMixin(_VerlTrainer):
     """Everything about a run that must survive its end, over a verl V1 trainer."""
 
@@ -66,7 +78,9 @@ class RunKeepingMixin(_VerlTrainer):
     def __init__(self, config: DictConfig) -> None:
         super().__init__(config)
         self.checkpoints = CheckpointKeeper.from_config(config)
-        self._unmarked_step: int | None = None
+        self._resumed_step = 0
+        self._owed_metrics: dict[str, float] | None = None
+        self._last_metrics: tuple[int, dict[str, Any], dict[str, float]] = (0, {}, {})
         self.ledger = RunLedger(Path(str(config.run.dir)), mode=self.base_mode)
         self._removed_groups_of_step: dict[str, list[Any]] = {}
         self._data_state_before_step: dict[str, Any] | None = None
@@ -79,7 +93,7 @@ class RunKeepingMixin(_VerlTrainer):
         self._add_progress()
         batch_size = self.config.data.get("gen_batch_size") or self.config.data.train_batch_size
         self.ledger.begin_attempt(
-            resumed_step=self.global_steps - 1,  # verl has counted the step that comes next
+            resumed_step=self._resumed_step,
             tasks_per_epoch=len(self.train_dataloader) * int(batch_size),
         )
         super().on_train_begin()
@@ -91,28 +105,22 @@ class RunKeepingMixin(_VerlTrainer):
 
     def _add_progress(self) -> None:
         backends = self.logger.logger
-        if "progress" not in backends:
-            backends["progress"] = ProgressBackend.from_config(
-                self.config, resumed_step=self.global_steps, num_steps=self.total_training_steps
-            )
+        if "progress" in backends:
+            return
+        backends["progress"] = ProgressBackend.from_config(
+            self.config, resumed_step=self._resumed_step, num_steps=self.total_training_steps
+        )
+        if self._owed_metrics:
+            self.logger.log(data=self._owed_metrics, step=self._resumed_step)
 
     # -- the loop ----------------------------------------------------------------------------------
 
-    def fit(self, agent_loop_manager: Any) -> None:
-        """verl's loop; a checkpoint that was written before an error is kept."""
-        try:
-            super().fit(agent_loop_manager)
-        finally:
-            self._finish_checkpoint()
-
     def on_step_begin(self) -> None:
         """Between two steps nothing is in flight: the place to stop."""
-        self._finish_checkpoint()
         if StopSwitch.requested():
             self.global_steps -= 1  # verl has counted the step that will not be taken
             if self.global_steps > 0 and not self.checkpoints.is_complete(self.global_steps):
                 self._save_checkpoint()
-                self._finish_checkpoint()
             raise StopRequested(self.global_steps)
         if self.base_mode == "sync":
             self._data_state_before_step = self.train_dataloader.state_dict()
@@ -125,24 +133,28 @@ class RunKeepingMixin(_VerlTrainer):
         if StopSwitch.requested_since_s() <= float(self.config.trainer.stop_grace_s):
             return
         if partition_id != TRAIN_PARTITION:
-            logger.warning("The evaluation is set aside: its step will be taken again.")
-            self._unmarked_step = None
-            raise StopRequested(self.checkpoints.latest_step())
+            logger.warning("The evaluation is set aside: it is played after the resume.")
+            self._save_before_stop()
+            raise StopRequested(self.global_steps)
         if getattr(self, "local_trigger_step", 0) > 0:
             return  # the weights are already half way into the next step
         logger.warning("The episodes of step %d are set aside.", self.global_steps)
         if self.base_mode == "sync":
             self.ledger.set_aside(self.global_steps)
         self.global_steps -= 1
-        if self.global_steps > 0 and not self.checkpoints.is_complete(self.global_steps):
-            if self.base_mode != "separate_async":
-                # The servers make room for the actor, as they do before an update.
-                self.checkpoint_manager.abort_replicas()
-                self.checkpoint_manager.sleep_replicas()
-            with self._data_order_before_step():
-                self._save_checkpoint()
-            self._finish_checkpoint()
+        with self._data_order_before_step():
+            self._save_before_stop()
         raise StopRequested(self.global_steps)
+
+    def _save_before_stop(self) -> None:
+        """A checkpoint of the last step, unless there is one, while the servers generate."""
+        if self.global_steps == 0 or self.checkpoints.is_complete(self.global_steps):
+            return
+        if self.base_mode != "separate_async":
+            # The servers make room for the actor, as they do before an update.
+            self.checkpoint_manager.abort_replicas()
+            self.checkpoint_manager.sleep_replicas()
+        self._save_checkpoint()
 
     @contextmanager
     def _data_order_before_step(self) -> Iterator[None]:
@@ -168,6 +180,7 @@ class RunKeepingMixin(_VerlTrainer):
         ]
         removed, self._removed_groups_of_step = self._removed_groups_of_step, {}
         self.ledger.trained(self.global_steps, list(dict.fromkeys(real)), list(removed))
+        self._last_metrics = (self.global_steps, metrics, timing_raw)
         return batch
 
     def _note_evicted(self, groups: set[str]) -> None:
@@ -201,28 +214,25 @@ class RunKeepingMixin(_VerlTrainer):
     # -- checkpoints -------------------------------------------------------------------------------
 
     def _save_checkpoint(self) -> None:
-        """verl's checkpoint, without the mark that makes it one.
+        """verl's checkpoint, with the step's metrics, and the mark that makes it one.
 
-        verl saves, evaluates, and writes the step's metrics, in this order. The mark comes after
-        all three (:meth:`_finish_checkpoint`), so that a kill in between loses no evaluation and
-        no line of metrics: the step is taken again.
+        What verl does after saving a step, the evaluation and the line of metrics, is made up for
+        by the run that goes on from here (``step_metrics``).
         """
+        step = self.global_steps
         self.checkpoints.check_room()
-        self.checkpoints.begin(self.global_steps)
+        self.checkpoints.begin(step)
         try:
             super()._save_checkpoint()
+            metrics_step, metrics, timing_s = self._last_metrics
+            if metrics_step == step:
+                keep_metrics(self.checkpoints.folder(step), metrics, timing_s)
         except Exception:
-            self.checkpoints.discard(self.global_steps)
+            self.checkpoints.discard(step)
             raise
-        self.ledger.checkpoint(self.global_steps)
-        self._unmarked_step = self.global_steps
-
-    def _finish_checkpoint(self) -> None:
-        """Mark the checkpoint that was written last, and remove the oldest beyond the limit."""
-        if self._unmarked_step is not None:
-            self.checkpoints.mark_complete(self._unmarked_step)
-            self._unmarked_step = None
-            self.checkpoints.prune()
+        self.ledger.checkpoint(step)
+        self.checkpoints.mark_complete(step)
+        self.checkpoints.prune()
 
     def _load_checkpoint(self) -> None:
         """Resume from the newest complete checkpoint, whatever verl's tracker file says."""
@@ -234,6 +244,21 @@ class RunKeepingMixin(_VerlTrainer):
         if chosen is not None:
             refuse_pickled_code(chosen / "data.pt")
         super()._load_checkpoint()
-        if self.global_steps > 0 and not trainer.get("val_only", False):
-            with open_dict(self.config):
-                trainer.val_before_train = False  # the run has done that where it began
+        if self.base_mode != "sync":
+            _forget_evaluation()
+        self._resumed_step = self.global_steps
+        if chosen is None or trainer.get("val_only", False):
+            return
+        if chosen.parent == self.checkpoints.root:
+            written = Path(str(self.config.run.dir)) / "metrics.jsonl"
+            self._owed_metrics = owed_metrics(chosen, written)
+        with open_dict(self.config):
+            # A run evaluates where it began; what it evaluates again is what it was kept from.
+            trainer.val_before_train = self._owed_metrics is not None and self._evaluates_after(
+                self.global_steps
+            )
+
+    def _evaluates_after(self, step: int) -> bool:
+        """verl's rule for which steps are followed by an evaluation."""
+        every = int(self.config.trainer.test_freq)
+        return every > 0 and (step >= self.total_training_steps or step % every == 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -330,31 +331,139 @@ def test_our_estimator_spreads_a_rows_credit_over_its_sampled_tokens() -> None:
     assert returns.tolist() == [[2.0, 2.0, 0.0], [3.0, 0.0, 0.0]]
 
 
-def test_a_checkpoint_is_not_whole_while_verl_writes_over_it(tmp_path: Path) -> None:
+def _trainer_that_keeps(folder: Path, step: int, while_writing: list[bool]) -> Any:
+    """Our trainer's part that keeps a run, over one that writes nothing but a folder."""
     from megatron_agent.backend.checkpoints import CheckpointKeeper
     from megatron_agent.backend.run_ledger import RunLedger
     from megatron_agent.backend.trainer import AgentTrainerMixin
 
-    keeper = CheckpointKeeper(root=tmp_path)
-    while_writing = []
+    keeper = CheckpointKeeper(root=folder / "checkpoints")
 
     class Base:
         def _save_checkpoint(self) -> None:
-            while_writing.append(keeper.is_complete(3))
-            keeper.folder(3).mkdir(exist_ok=True)
+            while_writing.append(keeper.is_complete(step))
+            keeper.folder(step).mkdir(exist_ok=True, parents=True)
+
+        def _load_checkpoint(self) -> None:
+            self.global_steps = step
 
     class Trainer(AgentTrainerMixin, Base):
-        pass
+        base_mode = "sync"
 
     trainer = object.__new__(Trainer)
-    trainer.checkpoints, trainer.global_steps = keeper, 3
-    trainer.ledger = RunLedger(tmp_path, mode="sync")
+    trainer.checkpoints, trainer.global_steps, trainer.total_training_steps = keeper, step, 9
+    trainer.ledger = RunLedger(folder, mode="sync")
+    trainer._last_metrics = (step, {"actor/loss": torch.tensor(0.5), "text": "x"}, {"gen": 2.0})
+    trainer._owed_metrics = None
+    trainer.config = OmegaConf.create(
+        {
+            "run": {"dir": str(folder)},
+            "trainer": {
+                "resume_mode": "auto",
+                "resume_from_path": None,
+                "test_freq": 3,
+                "val_before_train": True,
+                "stop_grace_s": 0,
+            },
+        }
+    )
+    return trainer
+
+
+def test_a_checkpoint_is_not_whole_while_verl_writes_over_it(tmp_path: Path) -> None:
+    while_writing: list[bool] = []
+    trainer = _trainer_that_keeps(tmp_path, 3, while_writing)
     for _ in range(2):
         trainer._save_checkpoint()
-        assert not keeper.is_complete(3)  # not before the step's evaluation and metrics
-        trainer._finish_checkpoint()
-        assert keeper.is_complete(3)
+        # At once: the evaluation that follows may take longer than many steps.
+        assert trainer.checkpoints.is_complete(3)
     assert while_writing == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("step", "lines", "owed", "evaluates"),
+    [
+        (3, [2], {"actor/loss": 0.5, "timing_s/gen": 2.0}, True),
+        (4, [], {"actor/loss": 0.5, "timing_s/gen": 2.0}, False),  # every third is evaluated,
+        (9, [], {"actor/loss": 0.5, "timing_s/gen": 2.0}, True),  # and the last
+        (3, [2, 3], None, False),
+    ],
+)
+def test_a_resumed_run_makes_up_for_what_it_was_kept_from(
+    tmp_path: Path, step: int, lines: list[int], owed: dict[str, float] | None, evaluates: bool
+) -> None:
+    """verl saves a step, evaluates it, and writes its metrics last."""
+    trainer = _trainer_that_keeps(tmp_path, step, [])
+    trainer._save_checkpoint()
+    (tmp_path / "metrics.jsonl").write_text("".join(f'{{"step": {k}}}\n' for k in lines))
+    trainer._load_checkpoint()
+    assert trainer._owed_metrics == owed
+    assert trainer.config.trainer.val_before_train is evaluates
+
+
+def test_what_a_resumed_run_owes_is_written_before_it_takes_a_step(tmp_path: Path) -> None:
+    trainer = _trainer_that_keeps(tmp_path, 4, [])
+    trainer._save_checkpoint()
+    written = tmp_path / "metrics.jsonl"
+    written.write_text('{"step": 3}\n{"step": 5}\n')  # step 5 was taken, but not saved
+    trainer._load_checkpoint()
+    trainer.global_steps = 5  # verl counts the step that comes next
+    backends: dict[str, Any] = {}
+    trainer.logger = SimpleNamespace(
+        logger=backends, log=lambda data, step: backends["progress"].log(data, step)
+    )
+    trainer._add_progress()
+    lines = [json.loads(line) for line in written.read_text().splitlines()]
+    assert [line["step"] for line in lines] == [3, 4]
+    assert lines[1]["actor/loss"] == 0.5
+
+
+def test_episodes_of_an_evaluation_do_not_come_back_with_transfer_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from megatron_agent.backend import run_keeping
+
+    trainer = _trainer_that_keeps(tmp_path, 4, [])
+    trainer._save_checkpoint()
+    trainer.base_mode = "colocate_async"
+    cleared: list[tuple[list[str], str]] = []
+    queue = SimpleNamespace(
+        kv_list=lambda partition: {partition: {"a": {}, "b": {}}},
+        kv_clear=lambda keys, partition_id: cleared.append((keys, partition_id)),
+    )
+    monkeypatch.setattr(run_keeping, "tq", queue)
+    trainer._load_checkpoint()
+    assert cleared == [(["a", "b"], "val")]
+
+
+def test_a_stop_in_an_evaluation_keeps_the_step_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from megatron_agent.backend.stop import StopRequested, StopSwitch
+
+    trainer = _trainer_that_keeps(tmp_path, 4, [])
+    calls: list[str] = []
+    trainer.checkpoint_manager = SimpleNamespace(
+        abort_replicas=lambda: calls.append("abort"), sleep_replicas=lambda: calls.append("sleep")
+    )
+    monkeypatch.setattr(StopSwitch, "requested_since_s", classmethod(lambda _: 1.0))
+    for _ in range(2):
+        with pytest.raises(StopRequested, match="after step 4"):
+            trainer._set_aside_when_asked_to_stop("val")
+        assert trainer.checkpoints.is_complete(4)
+    assert calls == ["abort", "sleep"]  # the second finds a checkpoint
+
+
+def test_verl_saves_a_step_then_evaluates_then_writes_its_metrics() -> None:
+    """What a checkpoint must hold so that a run can end in between."""
+    from verl.trainer.ppo.v1 import agent_loop_tq, trainer_base
+
+    loop = inspect.getsource(trainer_base.PPOTrainer.fit).partition("while current_epoch")[2]
+    order = ("self._save_checkpoint()", "self._validate()", "self.logger.log(data=metrics")
+    places = [loop.index(part) for part in order]
+    assert places == sorted(places)
+    assert "self.global_steps % self.config.trainer.test_freq == 0" in loop
+    assert 'else "val"' in inspect.getsource(agent_loop_tq)
 
 
 def test_the_class_of_a_server_is_found_by_name_and_its_loader_takes_a_variable_away() -> None:

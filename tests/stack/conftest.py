@@ -26,6 +26,14 @@ REPO_ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 900
 
 
+@pytest.hookimpl(tryfirst=True)  # before marks select
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what starts whole training runs: `tools/test.sh` runs it beside the rest."""
+    for item in items:
+        if "training_run" in getattr(item, "fixturenames", ()):
+            item.add_marker("runs")
+
+
 @pytest.fixture(scope="session")
 def standing_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment of a process that is forked from one server for the whole session: its
@@ -92,6 +100,15 @@ class TrainingRun:
         path = self.folder / "metrics.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
         return [line for line in map(json.loads, lines) if "train/rows" in line]
+
+    def evaluated_steps(self) -> list[int]:
+        """Steps with an evaluation in ``metrics.jsonl``, in the order of writing."""
+        lines = (self.folder / "metrics.jsonl").read_text().splitlines()
+        return [
+            line["step"]
+            for line in map(json.loads, lines)
+            if any(name.startswith("val-") for name in line)
+        ]
 
     def episodes(self) -> list[dict[str, Any]]:
         """All journal lines of all agent-loop processes."""

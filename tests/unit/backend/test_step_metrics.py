@@ -1,0 +1,48 @@
+"""What a checkpoint keeps of its step's metrics, and whether the run still owes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from megatron_agent.backend.step_metrics import FILE, keep_metrics, owed_metrics, steps_written
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    folder = tmp_path / "checkpoints" / "global_step_7"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_numbers_are_kept_and_nothing_else(checkpoint):
+    metrics = {"rows": np.int64(3), "loss": np.float32(0.5), "nan": float("nan"), "table": {"a": 1}}
+    keep_metrics(checkpoint, metrics, {"gen": 2.5})
+    kept = json.loads((checkpoint / FILE).read_text())
+    assert kept == {"rows": 3, "loss": 0.5, "timing_s/gen": 2.5}
+
+
+def test_they_are_owed_until_a_line_of_the_step_is_written(checkpoint, tmp_path):
+    written = tmp_path / "metrics.jsonl"
+    keep_metrics(checkpoint, {"rows": 3})
+    assert owed_metrics(checkpoint, written) == {"rows": 3}
+    written.write_text('{"step": 6}\n{"step": 7, "rows"')  # cut off by a kill
+    assert owed_metrics(checkpoint, written) == {"rows": 3}
+    written.write_text('{"step": 6}\n{"step": 7, "rows": 3}\n')
+    assert owed_metrics(checkpoint, written) is None
+
+
+def test_a_checkpoint_written_without_them_owes_the_evaluation_alone(checkpoint, tmp_path):
+    assert owed_metrics(checkpoint, tmp_path / "metrics.jsonl") == {}
+
+
+def test_lines_that_are_no_steps_are_passed_over(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    assert steps_written(path) == set()
+    path.write_text('{"step": 2}\n[]\n{"step": null}\n\n{"time": 1}\n{"step": 4}\n')
+    assert steps_written(path) == {2, 4}
