@@ -22,8 +22,15 @@ SHARE_WHILE_THE_MANAGER_SLEEPS = """
         shared_memory.install()
         shared_memory.install()
     handle = torch.zeros(4).untyped_storage()._share_filename_cpu_()  # starts the manager
+    def is_ours(process):
+        try:  # others come and go
+            sockets = process.net_connections("unix")
+        except psutil.NoSuchProcess:
+            return False
+        return handle[0].decode() in str(sockets)
+
     named = [p for p in psutil.process_iter(["name"]) if p.info["name"].startswith("torch_shm")]
-    (manager,) = [p for p in named if handle[0].decode() in str(p.net_connections("unix"))]
+    (manager,) = [p for p in named if is_ours(p)]
     manager.suspend()
     threading.Timer(2.5, manager.resume).start()
     storage = torch.arange(3.0).untyped_storage()
