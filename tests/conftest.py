@@ -9,11 +9,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 # The same examples on every run of CI, so that a change is judged by what it changes; elsewhere new
 # ones every time, so that what they miss is found by those who can look into it.
@@ -72,6 +74,31 @@ LEFT_OUT = {name: extra.tests for name, extra in EXTRAS.items() if not extra.is_
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Tests of an extra belong to those who installed it. For others there is nothing to skip."""
     return collection_path.as_posix().endswith(tuple(sum(LEFT_OUT.values(), ()))) or None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest run begins first, or it would be the last for which the others wait."""
+    items.sort(key=lambda item: "/test_resume.py" not in item.nodeid)
+
+
+class TierScheduling(LoadScopeScheduling):
+    """How `tools/test.sh` shares contract and stack tests between two processes: what imports verl
+    stays in one, in its order; whole training runs go one by one to whoever is free.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        """Tests of one scope are run by one process."""
+        return nodeid if _starts_runs(nodeid.partition("::")[0]) else "one process"
+
+
+@lru_cache
+def _starts_runs(test_file: str) -> bool:
+    return "training_run" in (REPO_ROOT / test_file).read_text()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TierScheduling | None:
+    return TierScheduling(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 def pytest_report_header() -> list[str]:

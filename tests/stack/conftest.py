@@ -26,14 +26,6 @@ REPO_ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 900
 
 
-@pytest.hookimpl(tryfirst=True)  # before marks select
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what starts whole training runs: `tools/test.sh` runs it beside the rest."""
-    for item in items:
-        if "training_run" in getattr(item, "fixturenames", ()):
-            item.add_marker("runs")
-
-
 @pytest.fixture(scope="session")
 def standing_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment of a process that is forked from one server for the whole session: its

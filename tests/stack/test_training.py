@@ -101,7 +101,7 @@ def test_asynchronous_run_aborts_and_resumes_generation(training_run: MakeRun):
         "trainer.v1.trainer_mode=colocate_async",
         "trainer.max_rollout_probs_diff=null",
         f"trainer.total_training_steps={num_steps}",
-        "data.max_response_length=1024",
+        "data.max_response_length=512",
         "env.max_steps=1",
         "env.tasks.num_train=64",
         "actor_rollout_ref.rollout.max_num_seqs=1",
