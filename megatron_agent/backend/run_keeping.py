@@ -23,7 +23,7 @@ from megatron_agent.backend.evaluation_check import check_evaluation
 from megatron_agent.backend.group_filter import TRAIN_PARTITION
 from megatron_agent.backend.progress import ProgressBackend
 from megatron_agent.backend.run_ledger import RunLedger
-from megatron_agent.backend.step_metrics import keep_metrics, owed_metrics
+from megatron_agent.backend.step_metrics import Owed, keep_metrics
 from megatron_agent.backend.stop import StopRequested, StopSwitch
 from megatron_agent.config import AgentSettings
 from megatron_agent.errors import ConfigError
@@ -96,7 +96,11 @@ class RunKeepingMixin(_VerlTrainer):
             resumed_step=self._resumed_step,
             tasks_per_epoch=len(self.train_dataloader) * int(batch_size),
         )
-        super().on_train_begin()
+        if self._owed_metrics is not None:
+            # After the evaluation that is owed: a run that ends in it still owes both.
+            self.logger.log(data=self._owed_metrics, step=self._resumed_step)
+        if self._resumed_step < self.total_training_steps:
+            super().on_train_begin()  # hands out tasks, of which a finished run needs none
 
     def _submit_batch_to_rollout(self, batch: Any) -> int:
         tasks = [str(dict(info)["task_id"]) for info in batch["extra_info"]]
@@ -105,13 +109,10 @@ class RunKeepingMixin(_VerlTrainer):
 
     def _add_progress(self) -> None:
         backends = self.logger.logger
-        if "progress" in backends:
-            return
-        backends["progress"] = ProgressBackend.from_config(
-            self.config, resumed_step=self._resumed_step, num_steps=self.total_training_steps
-        )
-        if self._owed_metrics:
-            self.logger.log(data=self._owed_metrics, step=self._resumed_step)
+        if "progress" not in backends:
+            backends["progress"] = ProgressBackend.from_config(
+                self.config, resumed_step=self._resumed_step, num_steps=self.total_training_steps
+            )
 
     # -- the loop ----------------------------------------------------------------------------------
 
@@ -134,7 +135,8 @@ class RunKeepingMixin(_VerlTrainer):
             return
         if partition_id != TRAIN_PARTITION:
             logger.warning("The evaluation is set aside: it is played after the resume.")
-            self._save_before_stop()
+            if not self.config.trainer.get("val_only", False):
+                self._save_before_stop()
             raise StopRequested(self.global_steps)
         if getattr(self, "local_trigger_step", 0) > 0:
             return  # the weights are already half way into the next step
@@ -250,13 +252,13 @@ class RunKeepingMixin(_VerlTrainer):
         if chosen is None or trainer.get("val_only", False):
             return
         if chosen.parent == self.checkpoints.root:
-            written = Path(str(self.config.run.dir)) / "metrics.jsonl"
-            self._owed_metrics = owed_metrics(chosen, written)
+            owed = Owed.after(chosen, Path(str(self.config.run.dir)) / "metrics.jsonl")
+            self._owed_metrics = owed.metrics
+        else:
+            owed = Owed()
         with open_dict(self.config):
             # A run evaluates where it began; what it evaluates again is what it was kept from.
-            trainer.val_before_train = self._owed_metrics is not None and self._evaluates_after(
-                self.global_steps
-            )
+            trainer.val_before_train = owed.evaluation and self._evaluates_after(self.global_steps)
 
     def _evaluates_after(self, step: int) -> bool:
         """verl's rule for which steps are followed by an evaluation."""

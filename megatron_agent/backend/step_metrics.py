@@ -2,20 +2,23 @@
 
 verl saves a step, then evaluates, and only then writes the step's metrics. An evaluation may take
 longer than many steps, so the checkpoint must count before it: a run that ends in between goes on
-from there. For this the checkpoint holds the step's metrics, and the resumed run writes them and
-evaluates first, when ``metrics.jsonl`` has no line of that step.
+from there. For this the checkpoint holds the step's metrics. When ``metrics.jsonl`` has no line of
+that step, the resumed run evaluates, if it is due, and then writes them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from megatron_agent.backend.progress import plain_value
 
 FILE = "step_metrics.json"
+EVALUATION = "val-"
+"""How verl's names of an evaluation's metrics begin."""
 
 
 def keep_metrics(
@@ -34,30 +37,41 @@ def keep_metrics(
     (folder / FILE).write_text(json.dumps(numbers, sort_keys=True, indent=1) + "\n")
 
 
-def owed_metrics(folder: Path, written: Path) -> dict[str, float] | None:
-    """The metrics of a checkpoint's step that its run has not written.
+@dataclass(frozen=True, kw_only=True)
+class Owed:
+    """What a run that goes on from a checkpoint still has to write."""
 
-    Args:
-        folder: the checkpoint ``global_step_<k>`` that a run goes on from.
-        written: the run's ``metrics.jsonl``.
-
-    Returns:
-        None when a line of step ``k`` is there; else what the checkpoint holds, which is nothing
-        in one that was written without it.
+    metrics: dict[str, float] | None = None
+    """Of the step's training; None when they are written, or the checkpoint has none."""
+    evaluation: bool = False
+    """Metrics are owed, and no evaluation of that step is written; whether one is due is another
+    question.
     """
-    step = int(folder.name.rpartition("_")[2])
-    if step in steps_written(written):
-        return None
-    kept = folder / FILE
-    return json.loads(kept.read_bytes()) if kept.is_file() else {}
+
+    @classmethod
+    def after(cls, folder: Path, written: Path) -> Owed:
+        """Compare a checkpoint with what its run has written.
+
+        Args:
+            folder: the checkpoint ``global_step_<k>`` that the run goes on from.
+            written: the run's ``metrics.jsonl``.
+        """
+        step, kept = int(folder.name.rpartition("_")[2]), folder / FILE
+        names = names_written(written, step)
+        is_evaluated = any(name.startswith(EVALUATION) for name in names)
+        if not kept.is_file() or any(not name.startswith(EVALUATION) for name in names):
+            return cls()
+        return cls(metrics=json.loads(kept.read_bytes()), evaluation=not is_evaluated)
 
 
-def steps_written(path: Path) -> set[int]:
-    """Steps that have a whole line in ``metrics.jsonl``."""
-    steps = set()
+def names_written(path: Path, step: int) -> set[str]:
+    """Names of the metrics that ``metrics.jsonl`` has of a step, over all its lines."""
+    names: set[str] = set()
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
-            steps.add(int(json.loads(line)["step"]))
+            record = json.loads(line)
+            if record["step"] == step:
+                names |= record.keys() - {"step", "time"}
         except (ValueError, KeyError, TypeError):
             continue  # a line cut off by a kill
-    return steps
+    return names

@@ -347,6 +347,12 @@ def _trainer_that_keeps(folder: Path, step: int, while_writing: list[bool]) -> A
         def _load_checkpoint(self) -> None:
             self.global_steps = step
 
+        def on_validate_begin(self) -> None:
+            pass
+
+        def on_train_begin(self) -> None:
+            pass
+
     class Trainer(AgentTrainerMixin, Base):
         base_mode = "sync"
 
@@ -395,7 +401,7 @@ def test_a_resumed_run_makes_up_for_what_it_was_kept_from(
     """verl saves a step, evaluates it, and writes its metrics last."""
     trainer = _trainer_that_keeps(tmp_path, step, [])
     trainer._save_checkpoint()
-    (tmp_path / "metrics.jsonl").write_text("".join(f'{{"step": {k}}}\n' for k in lines))
+    (tmp_path / "metrics.jsonl").write_text("".join(f'{{"step": {k}, "a": 1}}\n' for k in lines))
     trainer._load_checkpoint()
     assert trainer._owed_metrics == owed
     assert trainer.config.trainer.val_before_train is evaluates
@@ -412,7 +418,10 @@ def test_what_a_resumed_run_owes_is_written_before_it_takes_a_step(tmp_path: Pat
     trainer.logger = SimpleNamespace(
         logger=backends, log=lambda data, step: backends["progress"].log(data, step)
     )
-    trainer._add_progress()
+    trainer.train_dataloader, trainer.config.data = [], {"train_batch_size": 2}
+    trainer.on_validate_begin()  # a run that ends in the evaluation owes both as before
+    assert [json.loads(line)["step"] for line in written.read_text().splitlines()] == [3]
+    trainer.on_train_begin()
     lines = [json.loads(line) for line in written.read_text().splitlines()]
     assert [line["step"] for line in lines] == [3, 4]
     assert lines[1]["actor/loss"] == 0.5
@@ -452,6 +461,19 @@ def test_a_stop_in_an_evaluation_keeps_the_step_before_it(
             trainer._set_aside_when_asked_to_stop("val")
         assert trainer.checkpoints.is_complete(4)
     assert calls == ["abort", "sleep"]  # the second finds a checkpoint
+
+
+def test_a_stop_in_a_run_that_only_evaluates_writes_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from megatron_agent.backend.stop import StopRequested, StopSwitch
+
+    trainer = _trainer_that_keeps(tmp_path, 4, [])
+    trainer.config.trainer.val_only = True
+    monkeypatch.setattr(StopSwitch, "requested_since_s", classmethod(lambda _: 1.0))
+    with pytest.raises(StopRequested):
+        trainer._set_aside_when_asked_to_stop("val")
+    assert not trainer.checkpoints.folder(4).exists()
 
 
 def test_verl_saves_a_step_then_evaluates_then_writes_its_metrics() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from megatron_agent.backend.step_metrics import FILE, keep_metrics, owed_metrics, steps_written
+from megatron_agent.backend.step_metrics import FILE, Owed, keep_metrics, names_written
 
 pytestmark = pytest.mark.unit
 
@@ -30,19 +30,30 @@ def test_numbers_are_kept_and_nothing_else(checkpoint):
 def test_they_are_owed_until_a_line_of_the_step_is_written(checkpoint, tmp_path):
     written = tmp_path / "metrics.jsonl"
     keep_metrics(checkpoint, {"rows": 3})
-    assert owed_metrics(checkpoint, written) == {"rows": 3}
-    written.write_text('{"step": 6}\n{"step": 7, "rows"')  # cut off by a kill
-    assert owed_metrics(checkpoint, written) == {"rows": 3}
-    written.write_text('{"step": 6}\n{"step": 7, "rows": 3}\n')
-    assert owed_metrics(checkpoint, written) is None
+    both = Owed(metrics={"rows": 3}, evaluation=True)
+    assert Owed.after(checkpoint, written) == both
+    written.write_text('{"step": 6, "rows": 2}\n{"step": 7, "rows"')  # cut off by a kill
+    assert Owed.after(checkpoint, written) == both
+    written.write_text('{"step": 6, "rows": 2}\n{"step": 7, "rows": 3}\n')
+    assert Owed.after(checkpoint, written) == Owed()
 
 
-def test_a_checkpoint_written_without_them_owes_the_evaluation_alone(checkpoint, tmp_path):
-    assert owed_metrics(checkpoint, tmp_path / "metrics.jsonl") == {}
+def test_an_evaluation_that_is_written_is_not_owed_and_stands_for_nothing_else(
+    checkpoint, tmp_path
+):
+    written = tmp_path / "metrics.jsonl"
+    keep_metrics(checkpoint, {"rows": 3})
+    written.write_text('{"step": 7, "time": 1.5, "val-core/x/success": 0.5}\n')
+    assert Owed.after(checkpoint, written) == Owed(metrics={"rows": 3}, evaluation=False)
+
+
+def test_a_checkpoint_written_without_them_owes_nothing(checkpoint, tmp_path):
+    """One that was written before a step was taken here, or by an earlier version."""
+    assert Owed.after(checkpoint, tmp_path / "metrics.jsonl") == Owed()
 
 
 def test_lines_that_are_no_steps_are_passed_over(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    assert steps_written(path) == set()
-    path.write_text('{"step": 2}\n[]\n{"step": null}\n\n{"time": 1}\n{"step": 4}\n')
-    assert steps_written(path) == {2, 4}
+    assert names_written(path, 2) == set()
+    path.write_text('{"step": 2, "a": 1}\n[]\n{"step": null}\n\n{"time": 1}\n{"step": 2, "b": 4}\n')
+    assert names_written(path, 2) == {"a", "b"}
