@@ -9,7 +9,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +50,8 @@ class ProgressBackend:
 
     @classmethod
     def from_config(cls, config: Any, *, resumed_step: int, num_steps: int) -> ProgressBackend:
-        """Writes ``<run.dir>/metrics.jsonl``."""
-        path = Path(str(config.run.dir)) / "metrics.jsonl"
-        return cls(path, resumed_step=resumed_step, num_steps=num_steps)
+        """Writes `metrics_file`."""
+        return cls(metrics_file(config), resumed_step=resumed_step, num_steps=num_steps)
 
     def log(self, data: Mapping[str, Any], step: int) -> None:
         """Append one line to the file and say one line to the person watching."""
@@ -105,17 +104,28 @@ def plain_value(value: Any) -> Any:
     return value if isinstance(value, int | float | str | bool | type(None)) else str(value)
 
 
+def metrics_file(config: Any) -> Path:
+    """``<run.dir>/metrics.jsonl``."""
+    return Path(str(config.run.dir)) / "metrics.jsonl"
+
+
+def written_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Lines of ``metrics.jsonl`` that hold a step, as text and read; a line that a kill cut off is
+    passed over.
+    """
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(record, dict) and isinstance(record.get("step"), int):
+            yield line, record
+
+
 def _drop_later_lines(path: Path, step: int) -> None:
     if not path.exists():
         return
-    kept: list[str] = []
     # A run without a checkpoint begins again, with the evaluation of step 0.
-    lines = path.read_text(encoding="utf-8").splitlines() if step > 0 else []
-    for line in lines:
-        try:
-            if json.loads(line)["step"] <= step:
-                kept.append(line)
-        except (json.JSONDecodeError, KeyError):
-            continue  # a line cut off by a kill
+    lines = list(written_lines(path)) if step > 0 else []
     with atomic_file(path) as file:
-        file.writelines(line + "\n" for line in kept)
+        file.writelines(line + "\n" for line, record in lines if record["step"] <= step)

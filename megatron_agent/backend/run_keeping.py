@@ -21,7 +21,7 @@ from transfer_queue import KVBatchMeta
 from megatron_agent.backend.checkpoints import CheckpointKeeper
 from megatron_agent.backend.evaluation_check import check_evaluation
 from megatron_agent.backend.group_filter import TRAIN_PARTITION
-from megatron_agent.backend.progress import ProgressBackend
+from megatron_agent.backend.progress import ProgressBackend, metrics_file
 from megatron_agent.backend.run_ledger import RunLedger
 from megatron_agent.backend.step_metrics import Owed, keep_metrics
 from megatron_agent.backend.stop import StopRequested, StopSwitch
@@ -79,7 +79,7 @@ class RunKeepingMixin(_VerlTrainer):
         super().__init__(config)
         self.checkpoints = CheckpointKeeper.from_config(config)
         self._resumed_step = 0
-        self._owed_metrics: dict[str, float] | None = None
+        self._owed = Owed()
         self._last_metrics: tuple[int, dict[str, Any], dict[str, float]] = (0, {}, {})
         self.ledger = RunLedger(Path(str(config.run.dir)), mode=self.base_mode)
         self._removed_groups_of_step: dict[str, list[Any]] = {}
@@ -96,9 +96,9 @@ class RunKeepingMixin(_VerlTrainer):
             resumed_step=self._resumed_step,
             tasks_per_epoch=len(self.train_dataloader) * int(batch_size),
         )
-        if self._owed_metrics is not None:
+        if self._owed.metrics is not None:
             # After the evaluation that is owed: a run that ends in it still owes both.
-            self.logger.log(data=self._owed_metrics, step=self._resumed_step)
+            self.logger.log(data=self._owed.metrics, step=self._resumed_step)
         if self._resumed_step < self.total_training_steps:
             super().on_train_begin()  # hands out tasks, of which a finished run needs none
 
@@ -252,13 +252,11 @@ class RunKeepingMixin(_VerlTrainer):
         if chosen is None or trainer.get("val_only", False):
             return
         if chosen.parent == self.checkpoints.root:
-            owed = Owed.after(chosen, Path(str(self.config.run.dir)) / "metrics.jsonl")
-            self._owed_metrics = owed.metrics
-        else:
-            owed = Owed()
+            self._owed = Owed.after(chosen, metrics_file(self.config))
+        is_due = self._owed.evaluation and self._evaluates_after(self.global_steps)
         with open_dict(self.config):
             # A run evaluates where it began; what it evaluates again is what it was kept from.
-            trainer.val_before_train = owed.evaluation and self._evaluates_after(self.global_steps)
+            trainer.val_before_train = is_due
 
     def _evaluates_after(self, step: int) -> bool:
         """verl's rule for which steps are followed by an evaluation."""

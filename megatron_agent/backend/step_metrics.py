@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from megatron_agent.backend.progress import plain_value
+from megatron_agent.backend.checkpoints import CheckpointKeeper
+from megatron_agent.backend.progress import plain_value, written_lines
 
 FILE = "step_metrics.json"
 EVALUATION = "val-"
@@ -56,22 +57,10 @@ class Owed:
             folder: the checkpoint ``global_step_<k>`` that the run goes on from.
             written: the run's ``metrics.jsonl``.
         """
-        step, kept = int(folder.name.rpartition("_")[2]), folder / FILE
-        names = names_written(written, step)
+        step, kept = CheckpointKeeper.step_of(folder), folder / FILE
+        records = [record for _, record in written_lines(written) if record["step"] == step]
+        names = set().union(*records) - {"step", "time"}
         is_evaluated = any(name.startswith(EVALUATION) for name in names)
         if not kept.is_file() or any(not name.startswith(EVALUATION) for name in names):
             return cls()
         return cls(metrics=json.loads(kept.read_bytes()), evaluation=not is_evaluated)
-
-
-def names_written(path: Path, step: int) -> set[str]:
-    """Names of the metrics that ``metrics.jsonl`` has of a step, over all its lines."""
-    names: set[str] = set()
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            record = json.loads(line)
-            if record["step"] == step:
-                names |= record.keys() - {"step", "time"}
-        except (ValueError, KeyError, TypeError):
-            continue  # a line cut off by a kill
-    return names

@@ -335,6 +335,7 @@ def _trainer_that_keeps(folder: Path, step: int, while_writing: list[bool]) -> A
     """Our trainer's part that keeps a run, over one that writes nothing but a folder."""
     from megatron_agent.backend.checkpoints import CheckpointKeeper
     from megatron_agent.backend.run_ledger import RunLedger
+    from megatron_agent.backend.step_metrics import Owed
     from megatron_agent.backend.trainer import AgentTrainerMixin
 
     keeper = CheckpointKeeper(root=folder / "checkpoints")
@@ -360,7 +361,7 @@ def _trainer_that_keeps(folder: Path, step: int, while_writing: list[bool]) -> A
     trainer.checkpoints, trainer.global_steps, trainer.total_training_steps = keeper, step, 9
     trainer.ledger = RunLedger(folder, mode="sync")
     trainer._last_metrics = (step, {"actor/loss": torch.tensor(0.5), "text": "x"}, {"gen": 2.0})
-    trainer._owed_metrics = None
+    trainer._owed = Owed()
     trainer.config = OmegaConf.create(
         {
             "run": {"dir": str(folder)},
@@ -403,7 +404,7 @@ def test_a_resumed_run_makes_up_for_what_it_was_kept_from(
     trainer._save_checkpoint()
     (tmp_path / "metrics.jsonl").write_text("".join(f'{{"step": {k}, "a": 1}}\n' for k in lines))
     trainer._load_checkpoint()
-    assert trainer._owed_metrics == owed
+    assert trainer._owed.metrics == owed
     assert trainer.config.trainer.val_before_train is evaluates
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from megatron_agent.backend.progress import ProgressBackend, progress_line
+from megatron_agent.backend.progress import ProgressBackend, progress_line, written_lines
 
 pytestmark = pytest.mark.unit
 
@@ -157,3 +157,15 @@ def test_a_run_that_begins_again_has_one_evaluation_of_its_start(path):
     log_steps(path, 0, 1)
     log_steps(path, 0, 1)
     assert steps(path) == [0, 1]
+
+
+def test_lines_that_are_no_steps_are_passed_over(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    assert list(written_lines(path)) == []
+    path.write_text(
+        '{"step": 2, "a": 1}\n[]\n{"step": null}\n\n{"time": 1}\n{"step": 2, "b": 4}\n{"step"'
+    )
+    assert [record for _, record in written_lines(path)] == [
+        {"step": 2, "a": 1},
+        {"step": 2, "b": 4},
+    ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from megatron_agent.backend.step_metrics import FILE, Owed, keep_metrics, names_written
+from megatron_agent.backend.step_metrics import FILE, Owed, keep_metrics
 
 pytestmark = pytest.mark.unit
 
@@ -50,10 +50,3 @@ def test_an_evaluation_that_is_written_is_not_owed_and_stands_for_nothing_else(
 def test_a_checkpoint_written_without_them_owes_nothing(checkpoint, tmp_path):
     """One that was written before a step was taken here, or by an earlier version."""
     assert Owed.after(checkpoint, tmp_path / "metrics.jsonl") == Owed()
-
-
-def test_lines_that_are_no_steps_are_passed_over(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    assert names_written(path, 2) == set()
-    path.write_text('{"step": 2, "a": 1}\n[]\n{"step": null}\n\n{"time": 1}\n{"step": 2, "b": 4}\n')
-    assert names_written(path, 2) == {"a", "b"}
